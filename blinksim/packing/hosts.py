@@ -523,8 +523,9 @@ def paths_from(shape: Shape, start: int) -> dict[int, Path]:
     return {vertex: tuple(out[a][b] for a, b in pairwise(path)) for vertex, path in paths.items()}
 
 
-# Members of a host up to which any number of trees is packed: 700,000 of unequal amounts in 0.2 s on 12. Of more than
-# so many a member 719 and 128,869 on 72 take minutes, and 288 of equal ones, for 0.90 and 0.93 of the rate, 0.4 and 1.6 s.
+# Members of a host up to which any number of trees is packed: 700,000 of unequal amounts in 0.2 s on 12. Of more
+# than so many a member, 719 and 128,869 on 72 take minutes; 288 equal ones hold 0.90 and 0.93 of the rate, in 0.4
+# and 1.6 s.
 _SMALL, _FEW = 16, 4
 
 

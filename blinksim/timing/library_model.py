@@ -546,7 +546,7 @@ class Library(TimingModel):
         models = [*filter(None, (self.stated(collective, size), healthy.stated(collective, size)))]
         if len(models) < 2:
             # Likes are compared: rails that an edit leaves unlike carry neither.
-            sold = self if (old := as_sold(self.question, self.nodes)) == self.question else self.at(old)[0]
+            sold = self if (old := as_sold(self.question)) == self.question else self.at(old)[0]
             here, new, *parts = (x.nominal(collective) for x in (self, sold, healthy, *sold._nodes_alike))
             own = min(map(partial(sent_by, collective=collective), parts), key=len)
             sends, sound = sold.links(collective, size, own), healthy.links(collective, size, own)
@@ -772,8 +772,11 @@ class Library(TimingModel):
         # The bytes pass the ports of all nodes, and all wait for the one that sends the least.
         even = (evened(part) if part.nodes > 1 else None) or part
         terms = start, Term("bytes sent", size / float(ceiling_of(even, collective).rate), "links")
-        node, busy = part.device_nodes, terms[1].time_s / (start.time_s + terms[1].time_s)
-        ports = map(attrgetter("kind"), compress(part.links, node[part.ends[0]] != node[part.ends[1]]))
+        # Those between nodes, or else between GPUs, none of which a library takes for slow.
+        ends, busy = np.array(part.ends), terms[1].time_s / (start.time_s + terms[1].time_s)
+        apart, among = np.diff(part.device_nodes[ends], axis=0)[0] != 0, np.isin(ends, part.member_places)
+        used = np.where(part.nodes > 1, apart, among.all(axis=0))
+        ports = map(attrgetter("kind"), compress(part.links, used.tolist()))
         asked = of_part(part, 1, collective=collective, size=size, model=MODEL, algorithm="chains and trees")
         held = {"busy_by_class": dict.fromkeys(ports, busy)}
         return Projection(**asked, terms=terms, bottleneck=terms[1].name, details=held)

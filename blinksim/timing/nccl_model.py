@@ -105,7 +105,8 @@ class NcclTuner(TimingModel):
         if one.rates not in (None, *get_args(RatesName)):
             planned = self.at_its_rates(replace(one, rates=None))
             known = replace(planned.whole(), members=machine.members, relays=())
-        if (new := as_sold(planned, machine.nodes)) != planned:
+        # Inside one node NCCL sees how many lanes there are.
+        if machine.nodes > 1 and (new := as_sold(planned)) != planned:
             node, sold = known.device_nodes, new.whole()
             ends = zip(node[known.link_columns.src], node[known.link_columns.dst], known.links, sold.links, strict=True)
             known = replace(known, links=tuple(port if out != into else link for out, into, link, port in ends))
@@ -250,13 +251,9 @@ def projections(
     return found
 
 
-def as_sold(question: Question, nodes: int) -> Question:
-    """The question of the machine before links were degraded, which libraries take several nodes for.
-
-    Inside one node they see how many lanes there are.
-    """
-    edits = (edit for edit in question.edits if nodes == 1 or not edit.startswith("degrade "))
-    return replace(question, edits=tuple(edits))
+def as_sold(question: Question) -> Question:
+    """The question of the machine before links were degraded, which libraries take it for."""
+    return replace(question, edits=tuple(edit for edit in question.edits if not edit.startswith("degrade ")))
 
 
 @lru_cache(maxsize=8)

@@ -210,6 +210,16 @@ def test_a_time_before_by_other_data_says_so(edit: str, other: bool, capsys: pyt
     assert ("alcf-2025" in before) is other
 
 
+@pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(1, 16)])
+def test_rccl_waits_for_a_slow_link_of_a_mesh(share: Fraction) -> None:
+    """By the bytes of each link: all 28 carry the same share of an allreduce, and what its slowest needs is the time."""
+    healthy = taken(bs.Question("mi300x"), "allreduce", [2**30])[0].time_s
+    edits = f"degrade gpu2-gpu5 bandwidth={float(64 * share)}GB/s", "without gpu2-gpu5"
+    slow, lost = (taken(bs.Question("mi300x", edits=(edit,)), "allreduce", [2**30])[0].time_s for edit in edits)
+    assert slow / healthy == pytest.approx(float(1 / share), rel=0.1)
+    assert lost < 1.1 * healthy
+
+
 @pytest.mark.slow
 def test_the_same_published_time_is_no_other_data(capsys: pytest.CaptureFixture[str]) -> None:
     """Of two p5 it says, besides, that no ring on these links is as quick, which its multiple does not say last."""
