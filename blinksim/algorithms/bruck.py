@@ -21,8 +21,8 @@ ENTRY = Algorithm(("alltoall",), "from node to node digit by digit, in few messa
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule in steps form.
 
-    Raises `InfeasibleError` for a single node, for nodes that differ in members or adapters or without
-    switches between them, and where members of a node reach each other only through others.
+    Raises `InfeasibleError` for a single node, and for nodes that differ in members or adapters or without
+    switches between them.
     """
     return rail_alltoall.build_joined(topology, collective, "bruck", rail_alltoall.twice)
 

@@ -23,8 +23,8 @@ ENTRY = Algorithm(
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule in steps form.
 
-    Raises `InfeasibleError` for a single node, for nodes that differ in members or adapters or without
-    switches between them, and where members of a node reach each other only through others.
+    Raises `InfeasibleError` for a single node, and for nodes that differ in members or adapters or without
+    switches between them.
     """
     return rail_alltoall.build_joined(topology, collective, "rail_joined", rail_alltoall.once)
 
