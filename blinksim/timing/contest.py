@@ -6,7 +6,8 @@ part if the others leave a gap to the bound and they are found within about a se
 messages, three phases for small ones. Algorithms by CP-SAT do not: it takes a second to load, and packed
 trees reach every rate that chains reach. If only the quickest is asked for, those that are slower for sure,
 by what a part of their time takes, are not timed further. Where one node has less than others, the best
-schedule of what all nodes have takes part as well: it runs here too.
+schedule of what all nodes have takes part as well, and that without links that are slower than others of
+their class: it runs here too.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ from blinksim.bounds.rails import read_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import Floats, distinct, occurrences, per_topology, places, scattered
-from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
 from blinksim.schedule.loads import MANY_SENDS, MOST_PAIRS, RouteUses, resources, single_routes
@@ -524,7 +524,7 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
         else:
             _enter(contest, entry, sizes, say, [compact] if compact else None)
     _enter_solved(contest, sizes, say, leader or _leader(contest, sizes))
-    _enter_evened(contest, sizes, say)
+    _enter_poorer(contest, sizes, say)
     if not contest.candidates:
         [(common, times)] = Counter(contest.refused.values()).most_common(1) or [("", 0)]
         # What holds for most of them is about the model or the machine, not about algorithms.
@@ -534,20 +534,30 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
 
 @per_topology
 def evened(topology: Topology) -> Topology | None:
-    """The links that all nodes have, each as where it is worst; of a single node, those of usual width.
+    """The links that all nodes have, each as where it is worst; None where nodes are alike.
 
-    None where nodes, or nine in ten links of each class, are alike. Whatever runs there runs on `topology`, over
-    links that are no narrower and no slower. Nodes of known symmetries are alike, as every change of a single
-    one takes these away.
+    Nodes of known symmetries are alike, as every change of a single one takes these away.
     """
-    if topology.symmetries:
-        return None
-    if topology.nodes > 1:
-        links = _common_links(topology)
-    else:
-        widths = grouped((link.kind, link.bandwidth) for link in topology.links)
-        usual = {kind: sorted(each)[len(each) // 10] for kind, each in widths.items()}
-        links = tuple(link for link in topology.links if link.bandwidth >= usual[link.kind])
+    alike = topology.symmetries or topology.nodes < 2
+    return None if alike else _of_links(topology, _common_links(topology))
+
+
+@per_topology
+def without_narrow(topology: Topology) -> Topology | None:
+    """Without links that are narrower than nine in ten of their class; None where there are none."""
+    table, wide = topology.link_columns, np.ones(len(topology.links), dtype=np.bool_)
+    width = np.array([float(rate) for rate in table.bandwidths])[table.figure]
+    for kind in distinct(table.kind).tolist():
+        own = np.flatnonzero(table.kind == kind)
+        wide[own] = width[own] >= np.sort(width[own])[len(own) // 10]
+    return None if wide.all() else _of_links(topology, tuple(compress(topology.links, wide)))
+
+
+def _of_links(topology: Topology, links: tuple[Link, ...]) -> Topology | None:
+    """The topology with these links alone; None if they are all that it has, or do not join its members.
+
+    Whatever runs there runs on `topology`, over links that are no narrower and no slower.
+    """
     even = regarded(topology, {"index": topology.index}, links=links).pruned()
     if even.links == topology.links or unserved(even):
         return None
@@ -575,34 +585,34 @@ def _common_links(topology: Topology) -> tuple[Link, ...]:
     return tuple(compress(links, scattered(inside, (many == topology.nodes)[which], len(links), True)))
 
 
-def _enter_evened(contest: Contest, sizes: Collection[int], say: Say) -> None:
-    """Enters what is quickest with only those links that all nodes have, if it is quicker: more links never cost time.
+def _enter_poorer(contest: Contest, sizes: Collection[int], say: Say) -> None:
+    """Enters what is quickest with fewer or worse links, if it is quicker: better ones never cost time.
 
     Forests by symmetry stay out, as the machine has fewer of these; in steps their loads are what counts.
     """
-    part, even = contest.topology, evened(contest.topology)
-    if even is None:
-        return
-    from blinksim.formats.schedule_json import carried
+    part = contest.topology
+    for poorer in filter(None, (without_narrow(part), evened(part))):
+        from blinksim.formats.schedule_json import carried
 
-    other = replace(contest.among({}), topology=even, bound=ceiling_of(even, contest.collective))
-    with suppress(InfeasibleError):
-        enter_best(other, sizes, say)
-    alike = {name: found.by_symmetry for name, found in other.candidates.items()}
-    written = [name for name, found in alike.items() if found is None or found.form == "steps"]
-    for size in sizes if written else ():
-        here, there = contest.at(size).candidates, other.at(size).candidates
-        names = {there[name]: name for name in written}
-        name = names[best := quickest(names, size)]
-        if name in here and takes_at_most(here[name], size, cost(best, size).time_s):
-            continue
-        write = partial(lambda one: Candidate(carried(one.schedule, part, "it")), best)
-        moved = Candidate(best.by_symmetry.step_loads if best.by_symmetry else best.timed, best.parallel, write)
-        every = [moved, *contest.besides[name], *([contest.candidates[name]] if name in here else [])]
-        every.sort(key=lambda one: cost(one, max(sizes)).time_s)
-        contest.candidates[name], *contest.besides[name] = every
-        for reasons in (contest.refused, contest.left_out):
-            reasons.pop(name, None)
+        other = replace(contest.among({}), topology=poorer, bound=ceiling_of(poorer, contest.collective))
+        with suppress(InfeasibleError):
+            enter_best(other, sizes, say)
+        alike = {name: found.by_symmetry for name, found in other.candidates.items()}
+        written = [name for name, found in alike.items() if found is None or found.form == "steps"]
+        for size in sizes if written else ():
+            here, there = contest.at(size).candidates, other.at(size).candidates
+            names = {there[name]: name for name in written}
+            name = names[best := quickest(names, size)]
+            if name in here and takes_at_most(here[name], size, cost(best, size).time_s):
+                continue
+            write = partial(lambda one: Candidate(carried(one.schedule, part, "it")), best)
+            timed = best.by_symmetry.step_loads if best.by_symmetry else best.timed
+            moved = Candidate(timed, best.parallel, write)
+            every = [moved, *contest.besides[name], *([contest.candidates[name]] if name in here else [])]
+            every.sort(key=lambda one: cost(one, max(sizes)).time_s)
+            contest.candidates[name], *contest.besides[name] = every
+            for reasons in (contest.refused, contest.left_out):
+                reasons.pop(name, None)
 
 
 def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: str) -> None:

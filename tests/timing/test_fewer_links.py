@@ -13,7 +13,7 @@ import blinksim as bs
 from blinksim.answers.project import answer, schedules
 from blinksim.collective import Collective
 from blinksim.schedule.verify import verify
-from blinksim.timing.contest import evened
+from blinksim.timing.contest import evened, without_narrow
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "alltoall")
 # A port of one node, and links of one node, by machine.
@@ -106,6 +106,20 @@ def test_a_slow_link_costs_no_more_than_none() -> None:
     assert slow <= CLOSE * none
 
 
+def test_a_lost_link_costs_an_exchange_nothing_that_waits_for_the_network() -> None:
+    """All six GPUs that are neighbours of both ends take an equal part of what they sent each other."""
+    edits = "", "degrade n0.gpu0-n0.gpu1 bandwidth=5GB/s", "without n0.gpu0-n0.gpu1"
+    healthy, slow, none = (best("mi325x", 2, edit, "alltoall", 2**26) for edit in edits)
+    assert healthy <= slow <= none <= CLOSE * healthy
+
+
+@pytest.mark.parametrize("name", ["allgather", "reducescatter"])
+def test_a_slow_link_of_one_node_costs_no_more_than_none(name: str) -> None:
+    edits = "degrade n0.gpu0-n0.gpu1 bandwidth=5GB/s", "without n0.gpu0-n0.gpu1"
+    slow, none = (all_best("mi325x", 2, edit, name, [2**12, 2**26, 2**30]) for edit in edits)
+    assert all(some <= CLOSE * less for some, less in zip(slow, none, strict=True))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "machine", "name"), FAMILIES)
 def test_families(machine: str, name: str, nodes: int) -> None:
@@ -135,6 +149,15 @@ def test_evened_leaves_what_all_nodes_have() -> None:
         *(f"n{n}.efa5" for n in range(3)),
     }
     assert evened(bs.Question("p5", nodes=3).part()) is None
+
+
+def test_links_narrower_than_others_of_their_class_are_left_out() -> None:
+    edits = "degrade n0.gpu0-n0.gpu1 bandwidth=5GB/s", "without n0.gpu0-n0.gpu1"
+    slow, none = (bs.Question("mi300x", nodes=2, edits=(edit,)).part() for edit in edits)
+    poorer = without_narrow(slow)
+    assert poorer is not None
+    assert {link.key for link in poorer.links} == {link.key for link in none.links}
+    assert without_narrow(none) is None
 
 
 def test_nodes_without_a_port_in_common_are_not_evened() -> None:
