@@ -102,7 +102,7 @@ class Health(Result):
         """The commands that show what is missing; empty for makers of whose no command is known."""
         fewer = self.twin or Twin("")
         fault = "nvlink" if fewer.lanes else "nic" if fewer.nics and not fewer.gpus else "gone"
-        known = classes(self.machine.device(self.machine.members[0]).library)
+        known = classes(self.machine.device(self.machine.members[0]).library, self.machine.inter_node_links)
         return next((kind.check for kind in known if kind.name == fault), "")
 
     def text(self) -> str:

@@ -122,8 +122,8 @@ class Run:
     ``NCCL_IB_HCA`` or the like was set to, where the log says it. took: by bytes, the algorithm and protocol
     that NCCL says it took for an allreduce (NCCL_DEBUG_SUBSYS=TUNING). channels: by family, what the searches
     of the ranks found (GRAPH). without: hosts, and what NCCL says that it lacks there. hcas: by host, the
-    InfiniBand and RoCE adapters that NCCL uses there (INIT), of EFA's as many empty names. direct: adapters
-    read the GPUs' memory themselves.
+    adapters that NCCL uses there (INIT), of EFA's the addresses, or as many empty names. direct: adapters read
+    the GPUs' memory themselves.
     """
 
     path: str
@@ -432,8 +432,9 @@ _SAYS = r"(?:([^\s:]{1,60}):[0-9: ]{1,40}\[[0-9]+\] (?:\S{1,80} )?)?NCCL (?:INFO
 # What NCCL lacks, as it says so, and in words of one host.
 _LACKS = {"Using network Socket": "uses sockets", "No device found": "finds no InfiniBand or RoCE adapter"}
 _WITHOUT = re.compile(rf"{_SAYS}(?:NET/\S+ : )?({'|'.join(_LACKS)}|GPU Direct RDMA Disabled for [\w ']{{1,40}})")
-# EFA's adapters are only counted.
+# libfabric's adapters are counted, and newer releases of its plugin list them by address.
 _HCAS = re.compile(rf"{_SAYS}NET/(?:IB : Using ((?:\[[0-9]+\]\S{{1,40}} )+)|OFI .*\(found ([0-9]{{1,3}}) nics)")
+_LISTED = re.compile(rf"{_SAYS}NET/OFI NIC group [0-9]+ device #[0-9]+ ([0-9a-f:.]{{7,20}})")
 _HCA = re.compile(r"\]([\w-]{1,30}):[0-9]")
 # What NCCL says of an adapter: a channel's end where it does not read the GPU's memory itself, a port that
 # went down (older releases do not say whose), and messages without an answer
@@ -532,6 +533,10 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
         draft.direct |= "/GDRDMA" in line
         for host, found, many in _HCAS.findall(line):
             draft.hcas[host] = (*_HCA.findall(found), *[""] * int(many or 0))
+        for host, address in _LISTED.findall(line):
+            # In the place of one that was counted, once for all processes of a host.
+            own = dict.fromkeys((*filter(None, draft.hcas.get(host, ())), address))
+            draft.hcas[host] = (*own, *draft.hcas.get(host, ())[len(own) :])
         draft.ended = draft.ended or "".join(_WARNED.findall(line))
         draft.failed = draft.failed or "".join(_FAILED.findall(line))
         if _NOISE.search(line):
@@ -598,10 +603,11 @@ def lacking(runs: Sequence[Run], topology: Topology) -> Iterator[tuple[list[str]
         elif words != "No device found":
             # Machines of other networks have no such adapters on any host.
             yield [], words, words
-    every = dict.fromkeys(chain(known, *hosts.values()))
+    every = dict.fromkeys(filter(None, chain(known, *hosts.values())))
     for host, used in sorted(hosts.items(), key=lambda one: len(one[1])):
         if len(used) < count:
-            lost = ", ".join(name for name in every if name not in used)
+            # Of those that are only counted none is known to be missing.
+            lost = ", ".join(name for name in every if name not in used and all(used))
             few = f"{len(used)} of {count} adapters{f', without {lost}' if lost else ''}"
             found.append((f"uses {few}: {100 * len(used) / count:.0f} % of the ports", host or "a host"))
     for words, own in grouped(found).items():

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
 from nccl_tests_logs import Point, text
 
 import blinksim as bs
+from blinksim.answers.logs.faults import classes
 from blinksim.cli.main import run
 from blinksim.timing.library_model import Library
 
@@ -169,13 +172,34 @@ def test_rates_of_a_slow_cluster_are_what_was_measured(
     assert again[0].time_s == pytest.approx(slower(2**30) * usual.time_s, rel=1e-2)
 
 
-def test_adapters_of_efa_are_counted(tmp_path: Path) -> None:
-    """NCCL's plugin says how many it found, without their names."""
-    line = "box{0}:400{0}:4100 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found {1} nics)\n"
+@pytest.mark.parametrize("listed", [False, True])
+def test_adapters_of_efa_are_counted(tmp_path: Path, listed: bool) -> None:
+    """NCCL's plugin says how many it found, and newer ones their addresses: each of a host's processes all of them."""
+    line = "box{0}:40{2}:4100 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found {1} nics)\n"
+    item = "box{0}:40{2}:4100 [0] NCCL INFO NET/OFI NIC group {3} device #{4} 0000:{5:x}:00.0\n"
     takes = bs.expect("p5en", ["allreduce"], [2**26, 2**28, 2**30], nodes=4).takes
     points = [Point(one.size, 1e6 * one.time_s, None) for one in takes]
-    said = "".join(line.format(host, 16 - (host == 2)) for host in range(4))
+    said = ""
+    for host, process in product(range(4), range(2)):
+        said += line.format(host, 16 - (host == 2), process)
+        own = [nic for nic in range(16) if (host, nic) != (2, 5)]
+        said += "".join(item.format(host, 0, process, nic // 2, nic % 2, 0x50 + nic) for nic in own * listed)
     (path := tmp_path / "log.txt").write_text(said + text("allreduce", 32, points, hosts=4))
     found = bs.diagnose(path, bs.load("p5en", nodes=4))
     assert found.status() == 5
-    assert found.otherwise == ("box2 uses 15 of 16 adapters: 94 % of the ports",)
+    words = f"box2 uses 15 of 16 adapters{', without 0000:55:00.0' * listed}: 94 % of the ports"
+    assert found.otherwise == (words,)
+    [check] = [said for label, said in found.to_do() if label == "check" and said.startswith(words)]
+    assert "fi_info -p efa" in check
+    assert "ibstat" not in check
+    assert "NET/IB" not in check
+
+
+def test_checks_on_efa_exist_there() -> None:
+    """Commands of InfiniBand show nothing of it; those of other faults stay."""
+    node, other = (bs.load(name, nodes=2) for name in ("p5en", "hgx-h200"))
+    own = {one.name: one.check for one in classes("nccl", node.inter_node_links)}
+    usual = {one.name: one.check for one in classes("nccl", other.inter_node_links)}
+    assert not [check for check in own.values() if re.search(r"ibstat|NET/IB|ibdiagnet|ib_write|ethtool", check)]
+    assert "/hw_counters" in own["nic"]
+    assert {name for name in own if own[name] == usual[name]} >= {"nvlink", "pcie", "clock", "gone", "acs"}

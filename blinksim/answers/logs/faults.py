@@ -70,14 +70,14 @@ class FaultClass:
 
 
 @cache
-def classes(library: str) -> tuple[FaultClass, ...]:
-    """The classes of fault in ``models/faults.csv`` that slow runs of a library, as its GPUs have them."""
-    found = list[FaultClass]()
+def classes(library: str, networks: Words) -> tuple[FaultClass, ...]:
+    """The classes of fault in ``models/faults.csv`` that slow runs of a library, as its GPUs and networks have them."""
+    found, columns = list[FaultClass](), ("amd",) * (library == RCCL) + networks
     for row in read_rows(data_files.folder("models") / "faults.csv", dict, "class of fault"):
         if library in row["libraries"].split():
             slow, shares = tuple(row["slow"].split("; ")), tuple(map(float, row["shares"].split()))
             words = row["words"].replace("NVLink", "xGMI") if library == RCCL else row["words"]
-            check = (library == RCCL and row["amd"]) or row["check"]
+            check = next((row[name] for name in columns if row.get(name)), row["check"])
             unless = tuple(row["unless"].split("; "))
             found.append(FaultClass(row["name"], words, slow, row["at"], shares, check, row["told"], unless))
     return tuple(found)
@@ -181,7 +181,7 @@ class Faults:
             listed = links.setdefault(sort_of(*ends), [])
             if first and pair not in listed and pair[::-1] not in listed:
                 listed.append(pair)
-        for kind in classes(self.node.device(self.node.members[0]).library):
+        for kind in classes(self.node.device(self.node.members[0]).library, self.node.inter_node_links):
             pairs = [pair for sort in kind.slow for pair in links.get(sort, ())]
             groups: dict[str, list[tuple[str, str]]] = {}
             for pair in pairs:
