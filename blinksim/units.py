@@ -195,6 +195,8 @@ def format_size_about(size: float) -> str:
     # What would be rounded to 1024 of a unit is 1 of the next.
     unit = next((unit for unit in ("TiB", "GiB", "MiB", "KiB") if 1024 * size >= 1023.5 * _SIZE[unit]), "B")
     number = size / _SIZE[unit]
+    if unit == "B" and size != round(size):
+        return f"about {size:.0f} B"
     # Four digits before the next unit begins at 1024, not an exponent.
     about = f"{number:.0f} {unit}" if number >= 999.5 else f"{number:.3g} {unit}"
     return min(about, format_size(size), key=len)

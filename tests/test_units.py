@@ -271,9 +271,10 @@ def test_what_is_no_size_is_refused_in_a_line(given: Any) -> None:
         (2**20 - 1024, "1023 KiB"),
         (1023, "1023 B"),
         (162_000, "162 kB"),
+        (32 / 3, "about 11 B"),
     ],
 )
-def test_sizes_in_sentences_are_exact_or_short(size: int, text: str) -> None:
+def test_sizes_in_sentences_are_exact_or_short(size: float, text: str) -> None:
     assert format_size_about(size) == text
 
 

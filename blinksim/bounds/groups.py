@@ -288,9 +288,9 @@ def chosen_use(topology: Topology, chosen: Bools, times: Fraction) -> str | None
     if (columns.bus[chosen] >= 0).any():
         return None
     if not np.array_equal(held[columns.src] | held[columns.dst], chosen):
-        links = f"{count} links" if count > 1 else topology.links[int(np.argmax(chosen))].name
         between = (topology.device_nodes[src] != topology.device_nodes[dst]).all()
-        links = f"the {links} between nodes" if between else links
+        several = f"the {count} links between nodes" if between else f"{count} links"
+        links = several if count > 1 else topology.links[int(np.argmax(chosen))].name
     else:
         # What every member sends and receives, from how many links of each sort it has.
         own, n, links = set[Fraction](), topology.ranks, f"the {count} links of GPUs"
@@ -308,6 +308,5 @@ def chosen_use(topology: Topology, chosen: Bools, times: Fraction) -> str | None
             rate = format_rate(own.pop())
             return f"each GPU's {port} must carry every byte {often} each way, on average: {rate} allow"
     total = format_rate(columns.capacity(chosen))
-    if times == 1 and not links.endswith("links"):
-        return f"every byte crosses {links}, which carries {total}:"
-    return f"every byte crosses {links} {times} times; together they carry {total}:"
+    data = "the data" if times == 1 else f"{times} times the data"
+    return f"{data} must cross {links}, which {f'carry {total} together' if count > 1 else f'carries {total}'}:"

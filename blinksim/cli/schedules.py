@@ -307,7 +307,10 @@ def tune(options: Tune) -> None:
             click.echo("NCCL's own choices are the quickest everywhere, as far as the model can tell")
         click.echo(f"\ncaution: {tuning.caution}\n" if tuning.caution else "")
         if output is None:
-            click.echo("next: the same with -o tuner.csv")
+            # Times that were taken here and not kept are to be taken again.
+            again = typed_options(options, "gpus").replace(f" {ALL_GPUS}", "")
+            kept = f" {typed(file)}" if (file := times or to) else f"{again} --times-to times.csv"
+            click.echo(f"next: blinksim tune {typed(machine)}{kept}{typed_options(options.job)} -o tuner.csv")
             return
         paths = "give whole paths where ranks start in other folders"
         show_export(_with_hints(replace(exported, facts=(), notes=(paths, *exported.notes)), plugin), output)

@@ -556,7 +556,9 @@ class Library(TimingModel):
             # It sends as over ports that carry what they are sold for, and waits for those that do not.
             held = sends.details["busy_by_class"]
             rest = 1 - max(held.values(), default=1.0)
-            for now, was in zip(here.links, new.links, strict=True):
+            # Links of thousands of nodes are of few sorts.
+            rows = zip(here.link_columns.figure.tolist(), new.link_columns.figure.tolist(), strict=True)
+            for now, was in dict(zip(rows, zip(here.links, new.links, strict=True), strict=True)).values():
                 waits = rest + held.get(was.kind, 0.0) * float(was.bandwidth / now.bandwidth)
                 late = now.latency + now.overhead - was.latency - was.overhead
                 times[0] = max(times[0], sends.time_s * waits + late)
@@ -645,6 +647,7 @@ class Library(TimingModel):
             if there.details["basis"] not in _PUBLISHED:
                 low, high = (there.details[end] / there.time_s for end in _ENDS)
                 sure = replace(sure, low=min(sure.low, low), high=max(sure.high, high))
+                jobs[-1] += " at other sizes"
         if ratios:
             far = 0.0 if len(ratios) > 1 else abs(at - min(ratios)) / math.log(_FADES_IN_NODES)
             weight = max(0.0, 1 - far)

@@ -330,6 +330,19 @@ def test_the_command_writes_rules_and_says_what_to_set(tmp_path: Path, capsys: p
     assert answer["environment"]["NCCL_TUNER_CONFIG_FILE"] == str(target)
 
 
+def test_without_a_file_the_command_says_which_writes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next command is whole, and runs."""
+    monkeypatch.chdir(tmp_path)
+    assert run(["tune", "hgx-h200", str(TIMES), "--members", "0-3", "--no-nvls"]) == 0
+    _, told, command = capsys.readouterr().out.rpartition("next: blinksim ")
+    assert told
+    assert command == f"tune hgx-h200 {TIMES} --members 0-3 --no-nvls -o tuner.csv\n"
+    assert run(command.split()) == 0
+    assert (tmp_path / "tuner.csv").read_text().startswith("#")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

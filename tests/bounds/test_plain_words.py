@@ -50,7 +50,8 @@ def test_unequal_ports_are_said_together() -> None:
     # Five ports of 100 and one of 50, each way; two trees of five edges of two links.
     assert found.rate == Fraction(1100 * 10**9, 20)
     assert (
-        found.words(part) == "every byte crosses the 12 links of GPUs 20 times; together they carry 1100 GB/s: 55 GB/s"
+        found.words(part)
+        == "20 times the data must cross the 12 links of GPUs, which carry 1100 GB/s together: 55 GB/s"
     )
     lengths[part.links[0].name] = Fraction(2)
     mixed = Lengths.of(part, Collective("allreduce"), lengths)
