@@ -30,6 +30,8 @@ from blinksim.topology.graph import Device, Link, Topology
 
 # Colors, also of terminals whose escape character was lost on the way.
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\[[0-9;]+m")
+# A row of the table in Markdown, as issues have it, or the line below its heading.
+_MARKDOWN = re.compile(r"\s*\|(?:[\s|:-]*$|[\s|]*(?:GPU|NIC|mlx5_)[0-9])")
 _HEADER = re.compile(r"^\s*GPU0(?:\s|$)")
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}")
 _GPU = re.compile(r"GPU[0-9]{1,4}")
@@ -61,9 +63,14 @@ _BLACKWELL_LANE = 40 * 10**9
 
 def looks_like(text: str) -> bool:
     """True if a text holds such a table, or what tells as much."""
-    lines = (_ANSI.sub("", line) for line in text.splitlines())
+    lines = _lines(text)
     found = any(_HEADER.match(line) or _LANE.match(line) for line in lines) or debug_log.looks_like(text)
     return found or any(device.kind == "gpu" for device in lspci.read(text))
+
+
+def _lines(text: str) -> list[str]:
+    lines = (_ANSI.sub("", line) for line in text.splitlines())
+    return [re.sub(r"\||:?-{3,}:?", " ", line) if _MARKDOWN.match(line) else line for line in lines]
 
 
 @dataclass
@@ -188,7 +195,7 @@ class SmiTable:
 
 def parse(text: str, path: str | Path) -> SmiTable:
     """The table in `text`; `path` stands in messages. Raises `FileError` for anything that is no such table."""
-    lines = [_ANSI.sub("", line) for line in text.splitlines()]
+    lines = _lines(text)
     start = next((number for number, line in enumerate(lines) if _HEADER.match(line)), None)
     tables = [str(n) for n, line in enumerate(lines, 1) if _HEADER.match(line) and "CPU Affinity" in line]
     if len(tables) > 1:

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from blinksim import machines
 from blinksim.bounds.compute import bound
 from blinksim.errors import FileError, InfeasibleError, InputError
-from blinksim.formats.nvidia_smi import looks_like, read_text
+from blinksim.formats.nvidia_smi import looks_like, parse, read_text
 from blinksim.topology.graph import Topology
 
 CAPTURE = Path(__file__).resolve().parents[1] / "data" / "captures" / "h200x8" / "smi_topo.txt"
@@ -384,3 +384,15 @@ ASCEND = "\t   NPU0   NPU1   CPU Affinity\nNPU0   X   HCCS   0-23\nNPU1   HCCS  
 def test_tables_of_other_vendors_are_refused_by_name(text: str, tool: str) -> None:
     with pytest.raises(FileError, match=f"is a table of {tool}"):
         read_text(text, "x.txt")
+
+
+def test_a_table_in_markdown_is_the_same_table() -> None:
+    """As people paste it into issues; an error names the same line."""
+    plain = ["GPU0 GPU1 CPU Affinity", "GPU0 X NV12 0-19", "GPU1 NV12 X 20-39"]
+    rows = ["| | GPU0 | GPU1 | CPU Affinity |", "|------|:---:|-----|---|"]
+    rows += [f"| {' | '.join(line.split())} |" for line in plain[1:]]
+    found = [parse("\n".join(lines), "box.txt") for lines in (plain, rows)]
+    assert found[0].cells == found[1].cells
+    assert found[0].affinity == found[1].affinity
+    with pytest.raises(FileError, match=":3: row GPU0, column GPU1: 'NV' is no"):
+        parse("\n".join(rows).replace("NV12", "NV"), "box.txt")
