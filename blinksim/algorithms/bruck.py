@@ -8,25 +8,12 @@ go the same way are one message, of all members of the node together.
 
 from __future__ import annotations
 
+from functools import partial
+
 from blinksim.algorithms.building import rail_alltoall
 from blinksim.algorithms.registry import Algorithm, per_pair
-from blinksim.collective import Collective
-from blinksim.schedule.candidate import Candidate
-from blinksim.schedule.model import Schedule
-from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(("alltoall",), "from node to node digit by digit, in few messages", sends=per_pair, routes=True)
 
-
-def build(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule in steps form.
-
-    Raises `InfeasibleError` for a single node, and for nodes that differ in members or adapters or without
-    switches between them.
-    """
-    return rail_alltoall.build_joined(topology, collective, "bruck", rail_alltoall.twice)
-
-
-def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
-    """The schedule by symmetry, for thousands of ranks; None where no group takes a node to all others."""
-    return rail_alltoall.joined_candidate(topology, collective, "bruck", rail_alltoall.twice)
+build = partial(rail_alltoall.build_joined, "bruck", rail_alltoall.twice)
+symmetric = partial(rail_alltoall.joined_candidate, "bruck", rail_alltoall.twice)

@@ -12,16 +12,14 @@ from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.registry import Algorithm
-from blinksim.collective import EVERY, ON_TREES, Collective
-from blinksim.schedule.model import Schedule
-from blinksim.topology.graph import Topology
+from blinksim.collective import EVERY, ON_TREES
 
 ENTRY = Algorithm(ON_TREES, "switches add what GPUs read and multicast what they store", in_network=True)
 
 
-def build(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule: a chunk for every GPU and switch; raises `InfeasibleError` without a switch that does it."""
-    plan = SwitchPlan(topology, collective, "nvls")
+def fill(plan: SwitchPlan) -> None:
+    """A chunk for every GPU and switch; raises `InfeasibleError` without a switch that does it."""
+    collective = plan.collective
     owners = [collective.root] if collective.rooted else range(len(plan.ranks))
     for switch, part in plan.reading_switches(plan.ranks).items():
         for owner in owners:
@@ -32,4 +30,3 @@ def build(topology: Topology, collective: Collective) -> Schedule:
             if collective.ends == EVERY:
                 moves.store(switch, plan.ranks[owner], others)
             moves.finish(plan.add_chunk(part * Fraction(1, len(owners)), *collective.labels(owner, owner)))
-    return plan.finish(rounded=True)

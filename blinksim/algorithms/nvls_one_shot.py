@@ -9,18 +9,13 @@ from __future__ import annotations
 
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.registry import Algorithm
-from blinksim.collective import Collective
-from blinksim.schedule.model import Schedule
-from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(("allreduce",), "every GPU reads the sum from the switches", in_network=True)
 
 
-def build(topology: Topology, collective: Collective) -> Schedule:
+def fill(plan: SwitchPlan) -> None:
     """A chunk for every switch; raises `InfeasibleError` without a switch that reduces into readers."""
-    plan = SwitchPlan(topology, collective, "nvls_one_shot")
     for switch, part in plan.reading_switches(plan.ranks, ("reduce_into_reader",)).items():
         moves = Moves(plan)
         moves.read_all(switch, plan.ranks)
         moves.finish(plan.add_chunk(part))
-    return plan.finish(rounded=True)

@@ -12,17 +12,13 @@ from itertools import product
 
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.registry import Algorithm
-from blinksim.collective import Collective
 from blinksim.graphs.rooted_trees import two_trees
-from blinksim.schedule.model import Schedule
-from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(("allreduce",), "NVLS inside the nodes, a double binary tree between them", in_network=True)
 
 
-def build(topology: Topology, collective: Collective) -> Schedule:
+def fill(plan: SwitchPlan) -> None:
     """Two chunks for every place in the nodes; raises `InfeasibleError` without switches that do it."""
-    plan = SwitchPlan(topology, collective, "nvls_tree")
     local = min(map(len, plan.groups))
     switches = [sorted(plan.reading_switches(group)) if len(group) > 1 else [] for group in plan.groups]
     planes = max(1, *map(len, switches))
@@ -39,4 +35,3 @@ def build(topology: Topology, collective: Collective) -> Schedule:
         for switch, head, others in reading:
             moves.store(switch, head, {switch: others})
         moves.finish(plan.add_chunk(Fraction(1, 2 * local * planes)))
-    return plan.finish(rounded=True)

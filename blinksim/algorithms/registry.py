@@ -99,9 +99,9 @@ class Algorithm:
     def stated(said: str, path: Path, text: str) -> Algorithm:
         """What a file says by its ``ENTRY``, and by its functions of the forms that a schedule has."""
         own: Algorithm = eval(said, vars(collectives) | globals())
-        outlined, symmetric = (f"\ndef {form}(" in text for form in ("rounds", "symmetric"))
+        outlined, symmetric = (f"\ndef {form}(" in text or f"\n{form} = " in text for form in ("rounds", "symmetric"))
         own = replace(own, name=path.stem, outlined=outlined, symmetric=symmetric)
-        return replace(own, solver=True, routes=True) if own.in_network else own
+        return replace(own, solver=True, routes=True, form="forest") if own.in_network else own
 
     def supports(self, collective: str) -> bool:
         more = (self.traffic and collective == ALLTOALLV) or (self.tokens and collective in OF_EXPERTS)
@@ -172,7 +172,7 @@ class Algorithm:
         return self.sends_on(topology, collective.name) > loads.MANY_SENDS
 
     def _parallel(self, topology: Topology, collective: Collective, **options: Any) -> Candidate:
-        from blinksim.algorithms.building.plan import Plan, filled
+        from blinksim.algorithms.building.plan import Plan, SwitchPlan, filled
         from blinksim.schedule.candidate import Candidate
 
         self.check_size(topology.ranks, collective.name)
@@ -182,12 +182,12 @@ class Algorithm:
         elif hasattr(module := import_module(f"blinksim.algorithms.{self.name}"), "build"):
             schedule = module.build(topology, collective, **options)
         else:
-            plan = Plan(topology, collective, self.name, self.form)
+            plan = (SwitchPlan if self.in_network else Plan)(topology, collective, self.name, self.form)
             if hasattr(module, "fill"):
                 module.fill(plan, **options)
             else:
                 plan.add_rounds(module.rounds(topology, collective, **options))
-            schedule = plan.finish()
+            schedule = plan.finish(rounded=True)
         return Candidate(schedule) if self.routes else Candidate.of(schedule)
 
 

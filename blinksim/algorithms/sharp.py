@@ -17,21 +17,20 @@ from itertools import pairwise
 
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.registry import Algorithm
-from blinksim.collective import EVERY, ON_TREES, OWN, Collective
+from blinksim.collective import EVERY, ON_TREES, OWN
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.rooted_trees import hung_from
-from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.topology.graph import Topology
+from blinksim.schedule.model import COPY, REDUCE
 
 ENTRY = Algorithm(ON_TREES, "switches between the nodes add and multicast", in_network=True)
 
 
-def build(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule: chunks for every place in the nodes, or for every rank that has data of its own.
+def fill(plan: SwitchPlan) -> None:
+    """Chunks for every place in the nodes, or for every rank that has data of its own.
 
     Raises `InfeasibleError` without switches that do it.
     """
-    plan = SwitchPlan(topology, collective, "sharp")
+    collective = plan.collective
     groups = plan.groups if len(plan.groups) > 1 else [[rank] for rank in plan.ranks]
     local = min(map(len, groups))
     reduces, spreads = collective.reduces, collective.ends == EVERY
@@ -55,7 +54,6 @@ def build(topology: Topology, collective: Collective) -> Schedule:
             for group, head in others if spreads else [(node, end)]:
                 _inside(plan, moves, group, head, up=not spreads)
             moves.finish(plan.add_chunk(share / len(trees), *collective.labels(rank, rank)))
-    return plan.finish(rounded=True)
 
 
 def _ends(plan: SwitchPlan, groups: list[list[int]], *, own: bool) -> Iterator[tuple[int, int, list[int], list[int]]]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from strategies import topologies
 
 import blinksim as bs
-from blinksim.algorithms.nvls_tree import build
+from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.topology.graph import Topology
 
@@ -29,7 +29,7 @@ from blinksim.topology.graph import Topology
 )
 def test_every_node_is_read_and_stored_to_once(machine: str, nodes: int, edits: Sequence[str]) -> None:
     part = bs.load(machine, nodes=nodes, edits=edits).select()
-    schedule = build(part, Collective("allreduce"))
+    schedule = algorithm("nvls_tree").build(part, Collective("allreduce"))
     assert bs.verify(schedule).ok
     kinds = [device.kind for device in part.devices]
     ends = [(kinds[a], kinds[b]) for a, b in zip(schedule.src.tolist(), schedule.dst.tolist(), strict=True)]

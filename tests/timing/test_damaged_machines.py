@@ -212,7 +212,7 @@ def test_a_time_before_by_other_data_says_so(edit: str, other: bool, capsys: pyt
 
 @pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(1, 16)])
 def test_rccl_waits_for_a_slow_link_of_a_mesh(share: Fraction) -> None:
-    """By the bytes of each link: all 28 carry the same share of an allreduce, and what its slowest needs is the time."""
+    """All 28 links carry the same share of an allreduce, so the time is what the slowest needs for it."""
     healthy = taken(bs.Question("mi300x"), "allreduce", [2**30])[0].time_s
     edits = f"degrade gpu2-gpu5 bandwidth={float(64 * share)}GB/s", "without gpu2-gpu5"
     slow, lost = (taken(bs.Question("mi300x", edits=(edit,)), "allreduce", [2**30])[0].time_s for edit in edits)

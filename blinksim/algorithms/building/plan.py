@@ -409,8 +409,8 @@ class SwitchPlan(Plan):
     ranks: the device of every rank. groups: the devices with ranks of every node.
     """
 
-    def __init__(self, topology: Topology, collective: Collective, algorithm: str) -> None:
-        super().__init__(topology, collective, algorithm, "forest")
+    def __init__(self, topology: Topology, collective: Collective, algorithm: str, form: str = "forest") -> None:
+        super().__init__(topology, collective, algorithm, form)
         self.ranks = topology.member_places.tolist()
         self.groups = [[self.ranks[rank] for rank in group] for group in nodes_of(topology, topology.members)]
         # The links of switches that do more than to forward, by their ends: the place of the widest among the rates.

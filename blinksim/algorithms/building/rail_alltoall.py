@@ -360,8 +360,12 @@ def divisors(number: int) -> list[int]:
 Chosen = Callable[[tuple[int, ...], int, Delays], Course]
 
 
-def build_joined(topology: Topology, collective: Collective, algorithm: str, choose: Chosen) -> Schedule:
-    """Every block of every rank; nodes are a circle. Raises `InfeasibleError` for what are no rails of alike nodes."""
+def build_joined(algorithm: str, choose: Chosen, topology: Topology, collective: Collective) -> Schedule:
+    """Every block of every rank, in steps form; nodes are a circle.
+
+    Raises `InfeasibleError` for a single node, and for nodes that differ in members or adapters or without switches
+    between them.
+    """
     rails = rails_for(topology, algorithm)
     if collective.traffic is not None or not alike(rails):
         if algorithm != "rail_joined":
@@ -371,7 +375,7 @@ def build_joined(topology: Topology, collective: Collective, algorithm: str, cho
     return _schedule(rails, course, algorithm, np.arange(rails.nodes))
 
 
-def joined_candidate(topology: Topology, collective: Collective, name: str, choose: Chosen) -> Candidate | None:
+def joined_candidate(name: str, choose: Chosen, topology: Topology, collective: Collective) -> Candidate | None:
     """The schedule by symmetry, or of a traffic matrix by the sums of its steps; None where there are no rails for it.
 
     By symmetry there is none where no group takes a node to all others either.
