@@ -153,9 +153,15 @@ _asked: ContextVar[threading.Event | None] = ContextVar("asked", default=None)
 
 
 def asked_to_stop() -> bool:
-    """True if Ctrl-C came in the `stoppable` work around this: then a search returns the best that it has."""
+    """True if Ctrl-C or `stop` came in the `stoppable` work around this: a search then returns the best that it has."""
     event = _asked.get()
     return event is not None and event.is_set()
+
+
+def stop() -> None:
+    """Ends the `stoppable` work around this as Ctrl-C does, such as a search that has found what nothing can beat."""
+    if (event := _asked.get()) is not None:
+        event.set()
 
 
 @contextmanager

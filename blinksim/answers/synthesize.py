@@ -23,7 +23,7 @@ from blinksim.algorithms.registry import REGISTRY, AlgorithmName, algorithm as r
 from blinksim.answers.project import contest
 from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.compute import bound
-from blinksim.budget import asked_to_stop, stoppable, within
+from blinksim.budget import asked_to_stop, stop, stoppable, within
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InfeasibleError, InputError, each_of
 from blinksim.machines import MachineLike, as_topology
@@ -197,20 +197,22 @@ def candidates(
     with stoppable():
         simulated = of_the_quickest(rivals, answers, _MOST_IN_ALL, start + _FOR_RIVALS * given, messages)
         left = given - min(_MOST_RESERVED_S, _RESERVED * given) - (monotonic() - start)
-        if search and left > _PROOF_S:
-            best = min((*answers, *simulated), key=lambda one: one.time_s)
-            limit = {} if seconds is None else {"time_limit": left}
-            say = _so_far(simulated[0] if simulated else best, report) if report else None
+        best = min(simulated or answers, key=lambda one: one.time_s)
+        if search and left > _PROOF_S and not _proven(best, best.time_s):
+            say = _so_far(best, report)
+            # A search that does not end by itself is ended this much later.
+            limit = {} if seconds is None else {"time_limit": max(LEAST_SEARCH_S, left - _PROOF_S)}
             made = rivals.among(dict(searches(part, collective, size, {"report": say, **limit})))
             rivals.candidates |= made.candidates
             searched = made.answers(size)
             answers += searched
             simulated += of_the_quickest(made, searched, MOST_SIMULATED, start + given - _PROOF_S, messages)
-        interrupted = asked_to_stop()
+        stopped = asked_to_stop()
     # In steps, the sums of alpha and beta join what a connection sends.
     others = () if messages == "single" and simulated else answers
     timed = {one.algorithm: one for one in (*others, *simulated)}
     ordered = sorted(timed.values(), key=lambda one: one.time_s)
+    interrupted = stopped and not _proven(ordered[0], ordered[0].time_s)
     return Candidates(rivals, size, tuple(ordered), messages, interrupted)
 
 
@@ -262,15 +264,23 @@ def searches(
                 yield entry.name, within(options.get("time_limit"), "schedule", build)
 
 
-def _so_far(first: Projection, report: Callable[[str], None]) -> Callable[[float], None]:
-    """A reporter of the best time so far, in seconds, and of the bound."""
+def _proven(found: Projection, seconds: float) -> bool:
+    """True if no schedule for this question takes less than these seconds."""
+    return found.least is not None and seconds <= (1 + _ROUNDING) * found.least.time_s
+
+
+def _so_far(first: Projection, report: Callable[[str], None] | None) -> Callable[[float], None]:
+    """A reporter of the best time so far, in seconds, and of the bound; it stops the search at that."""
     bound = f", at least {format_time(first.least.time_s)}" if first.least else ""
     best = first.time_s
 
     def say(seconds: float) -> None:
         nonlocal best
         best = min(best, seconds)
-        report(f"{format_time(best)} so far{bound}")
+        if report:
+            report(f"{format_time(best)} so far{bound}")
+        if _proven(first, best):
+            stop()
 
     say(best)
     return say

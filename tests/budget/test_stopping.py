@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,45 @@ def test_a_limit_on_the_time_gives_the_best_until_then() -> None:
 def test_the_limit_is_for_the_algorithms_beside_a_named_one_too() -> None:
     made = bs.synthesize("dgx1-v100", "broadcast", "few_rounds", size="16MiB", time_limit=3)
     assert made.seconds < 3.5
+
+
+@pytest.mark.slow
+def test_a_search_that_does_not_end_leaves_the_best_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = list[int]()
+
+    def endless(part: bs.Topology, wanted: bs.Collective, *, size: int, time_limit: float) -> None:
+        begun.append(size)
+        while time_limit:
+            pass
+
+    monkeypatch.setattr("blinksim.algorithms.few_rounds.build", endless)
+    made = bs.synthesize("ring:8", "allreduce", size="64KiB", time_limit=5)
+    assert begun == [2**16]
+    assert made.verdict.ok
+    assert made.at is not None
+    assert made.at.quickest
+
+
+def test_a_search_does_not_begin_after_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(part: bs.Topology, wanted: bs.Collective, *, size: int) -> None:
+        pytest.fail("nothing can be better")
+
+    monkeypatch.setattr("blinksim.algorithms.few_rounds.build", search)
+    made = bs.synthesize("mi300x", "allgather", size="256KiB")
+    assert made.at is not None
+    assert made.at.gap == 0
+    assert not made.interrupted
+
+
+def test_a_search_is_told_to_end_at_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[bool]()
+
+    def search(part: bs.Topology, wanted: bs.Collective, *, size: int, report: Callable[[float], None]) -> None:
+        for seconds in (1.0, 0.0):
+            report(seconds)
+            asked.append(asked_to_stop())
+        raise bs.InfeasibleError("enough")
+
+    monkeypatch.setattr("blinksim.algorithms.few_rounds.build", search)
+    bs.synthesize("ring:8", "allreduce", size="64KiB")
+    assert asked == [False, True]
