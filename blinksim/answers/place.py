@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations, groupby, pairwise
+from itertools import combinations, groupby, pairwise, permutations
 from math import comb, inf
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, NamedTuple, overload
@@ -253,7 +253,8 @@ def place(
     subsets, every = comb(len(candidates), count), combinations(range(len(candidates)), count)
     kinds = _orbits(every, maps) if subsets <= LIMIT else _divisions(asked, count, symmetries, maps)
     if not kinds:
-        raise InputError(f"{count} of {len(candidates)} {gpus}: {subsets:,} choices, too many to rank (over {LIMIT:,})")
+        many = f"{count} of {len(candidates)} {gpus}: {subsets:,} choices, too many to rank (over {LIMIT:,})"
+        raise InputError(f"{many}; ask for the bound of those that come into question, one by one (members=)")
     if cluster is None:
         # A single bound that takes too long refuses itself, with the size that works.
         each = budget.of_bound(topology, count)
@@ -543,6 +544,8 @@ class MeshOrder(Result):
         """The answer in one line."""
         members = "that of the machine file" if self.best == self.default else ",".join(map(str, self.numbers))
         others = f"{'' if self.counted else 'at least '}{self.alike:,} other{'s' * (self.alike != 1)} as good"
+        if not (self.counted or self.alike):
+            others = "of those that were tried"
         reach = "the best order" if self.exact else "the best order found"
         return f"mesh {self.mesh} of {self.machine.name} for {self.collective}: {reach} is {members}, {others}"
 
@@ -632,28 +635,46 @@ class _Search:
     def __init__(self, topology: Topology, collective: Collective, mesh: str, weights: Sequence[int]) -> None:
         self.topology, self.collective, self.weights = topology, collective, weights
         self.axes, self.alone, self.most = list[list[list[int]]](), dict[int, Fraction](), list[dict[int, float]]()
-        bits = {name: 1 << number for number, name in enumerate(topology.members)}
-        for axis in range(len(weights)):
-            groups = mesh_groups(mesh, topology.ranks, axis)
+        for number in range(len(weights)):
+            groups = mesh_groups(mesh, topology.ranks, number)
             self.axes.append([[int(place) for place in group.split(",")] for group in groups])
-            side = len(self.axes[-1][0])
-            found = place(topology, side, collective)
-            if not found.whole:
-                raise InfeasibleError(f"mesh={mesh}: too many groups of {side} {found.unit}s of {topology.name} to try")
-            rates = {sum(bits[name] for name in row.members): row.rate or Fraction(0) for row in found}
-            self.alone |= rates
-            self.most.append({})
-            level = {group: float(rate) for group, rate in rates.items()}
-            while level:
-                self.most[-1] |= level
-                above, level = level, {}
-                for group, rate in above.items():
-                    for bit in bits.values():
-                        if group & bit:
-                            level[group ^ bit] = max(rate, level.get(group ^ bit, 0.0))
         self.together, self.links = dict[frozenset[int], Fraction](), dict[int, set[str]]()
         self.moves = [image.tolist() for image in of_ranks(topology, searched(topology))]
         self.limit, self.steps, self.shared, self.cut = inf, _MOST_STEPS, _MOST_SHARED, False
+        self.sides = [len(axis[0]) for axis in self.axes]
+        self.listed = all(comb(topology.ranks, side) <= LIMIT for side in self.sides)
+        if self.listed:
+            self.most = [self._most(side) for side in self.sides]
+        else:
+            self.most = [{0: inf} for _ in self.sides]
+            self._rate_alone()
+
+    def _most(self, side: int) -> dict[int, float]:
+        """`most` of an axis with groups of so many ranks, whose own rates `alone` gets."""
+        bits = {name: 1 << number for number, name in enumerate(self.topology.members)}
+        found = place(self.topology, side, self.collective)
+        rates = {sum(bits[name] for name in row.members): row.rate or Fraction(0) for row in found}
+        self.alone |= rates
+        most = dict[int, float]()
+        level = {group: float(rate) for group, rate in rates.items()}
+        while level:
+            most |= level
+            above, level = level, {}
+            for group, rate in above.items():
+                for bit in bits.values():
+                    if group & bit:
+                        level[group ^ bit] = max(rate, level.get(group ^ bit, 0.0))
+        return most
+
+    def _rate_alone(self) -> None:
+        """Puts the rates of the groups of all `_orders` into `alone`."""
+        tried = sorted({group for order in self._orders() for axis in self._groups(order) for group in axis})
+        subsets = tuple(tuple(i for i in range(self.topology.ranks) if group >> i & 1) for group in tried)
+        asked = _Asked(self.topology, self.topology.members, (), False, self.collective, None)
+        rows = _placed((asked, subsets))
+        if isinstance(rows, BlinksimError):
+            raise rows
+        self.alone = {group: row.rate or Fraction(0) for group, row in zip(tried, rows, strict=True)}
 
     def best(self) -> tuple[list[int] | None, bool]:
         """The best order, None if links connect the groups of none, and whether it is sure that none is better."""
@@ -721,6 +742,12 @@ class _Search:
     def _orders(self) -> Iterator[list[int]]:
         """Orders of other groups each, those that may take less than `limit`, which may fall meanwhile."""
         ranks, order = self.topology.ranks, list[int]()
+        if not self.listed:
+            self.cut = True
+            for axes in permutations(range(len(self.sides))):
+                file_order = np.arange(ranks).reshape([self.sides[axis] for axis in axes])
+                yield file_order.transpose(np.argsort(axes)).ravel().tolist()
+            return
         # The first GPU comes first, and the parts of every axis in the order of the GPUs beside it.
         after = {b: a for axis in self.axes for group in axis if group[0] == 0 for a, b in pairwise(group)}
         numbers = [{place: n for n, group in enumerate(axis) for place in group} for axis in self.axes]
