@@ -90,6 +90,17 @@ def test_the_pcie_tree_of_a_dgx1_is_kept() -> None:
     assert speeds == {16 * GB}
 
 
+def test_gpus_of_one_pcie_switch_and_their_nics_hang_below_it() -> None:
+    """A DGX A100 has four switches with two GPUs and two NICs each, and NCCL as many channels as on the machine."""
+    machine = machines.load("dgx-a100")
+    after = round_trip(machine)
+    below = [
+        sorted(x.dst for x in after.links if x.src == f"pcie{n}" and x.dst[:3] in ("gpu", "nic")) for n in range(4)
+    ]
+    assert below == [[f"gpu{n}", f"gpu{n + 1}", f"nic{n}", f"nic{n + 1}"] for n in range(0, 8, 2)]
+    assert all("pcie_switch" not in device.attributes for device in after.devices)
+
+
 def test_slow_pcie_is_found_among_the_generations() -> None:
     node = round_trip(machines.load("k2200-ntb"))
     assert {x.lanes for x in node.links if x.kind == "pcie" and x.dst.startswith("gpu")} == {4}

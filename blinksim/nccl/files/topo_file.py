@@ -693,10 +693,12 @@ class _Writer:
     # --- the PCIe tree ------------------------------------------------------------------------------------------------
 
     def children(self, place: str) -> tuple[Element, ...]:
-        children = []
+        # By what they hang below: a PCIe switch that is made up, with its attributes, or nothing but the place itself.
+        groups, switches = defaultdict[object, list[Element]](list), dict[object, dict[str, str]]()
         for name in self.below.get(place, ()):
             device = self.topology.device(name)
             if device.kind in GPU_KINDS:
+                group = device.attributes.get("pcie_switch", name)
                 kind = _AMD_CLASS if device.gfx else "0x030200"
                 pci = Element("pci", self._pci(device, kind), (self._gpu(device),))
                 speed = {key: value for key, value in pci.attributes.items() if key.startswith("link_")}
@@ -708,19 +710,23 @@ class _Writer:
                 if nics:
                     # With NICs drawn at the GPU itself, both are below a switch that is made up.
                     self.note("a GPU and the NIC drawn at it are written below one PCIe switch")
-                    facts = {"busid": next(self.new_bus), "class": "0x060400", **speed}
-                    pci = Element("pci", facts, (pci, *nics))
-                children.append(pci)
+                    switches[group] = {"class": "0x060400", **speed}
+                groups[group if nics else name] += [pci, *nics]
             elif device.kind == "pcie":
                 facts, peers = self._pci(device, "0x060400"), list[Element]()
                 for link in self.topology.links:
                     other = self.topology.device(link.dst)
                     if link.src == name and other.kind == "pcie" and link.bandwidth == self.rates.local:
                         peers.append(Element("pcilink", {"target": self.bus[other.name]}))
-                children.append(Element("pci", facts, (*peers, *self.children(name))))
+                groups[name].append(Element("pci", facts, (*peers, *self.children(name))))
             else:
-                children.append(self._nic(device))
-        return tuple(children)
+                groups[name].append(self._nic(device))
+        return tuple(
+            Element("pci", {"busid": next(self.new_bus)} | switches[group], (*inside,))
+            if group in switches
+            else inside[0]
+            for group, inside in groups.items()
+        )
 
     def _pci(self, device: Device, kind: str) -> dict[str, str]:
         """The attributes of the PCIe element of a device, as they were, or from the bandwidth of the link above it."""
@@ -772,7 +778,9 @@ class _Writer:
         if not isinstance(sm, int):
             self.note(f"the GPUs have no compute capability (sm); {DEFAULT_SM} is written")
             sm = DEFAULT_SM
-        known = {key: str(value) for key, value in device.attributes.items() if key not in (*_PCI_KEYS, "model")}
+        # Where a GPU hangs, the tree says.
+        left_out = (*_PCI_KEYS, "model", "pcie_switch")
+        known = {key: str(value) for key, value in device.attributes.items() if key not in left_out}
         facts = {"dev": str(self.number[device.name]), "sm": str(sm)}
         facts |= {"rank": str(self.rank[device.name])} if device.name in self.rank and "rank" not in known else {}
         facts |= {} if "busid" in device.attributes else {"gdr": "1"}
