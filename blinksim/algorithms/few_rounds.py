@@ -30,6 +30,7 @@ from blinksim.budget import asked_to_stop
 from blinksim.collective import COLLECTIVES, OWN, ROOT, SHARDED, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Ints
+from blinksim.graphs.programs import DENOMINATORS
 from blinksim.packing import cubes
 from blinksim.packing.choose import Limits
 from blinksim.packing.rounds import Column, Paths, Pricing, Rounds, Search, Solved, Sums, Trees, round_robin
@@ -74,17 +75,24 @@ def along_bits(
 
 
 def _exact_shares(solved: Solved, dues: Sequence[float]) -> list[tuple[Column, Fraction]]:
-    """The columns with shares of the size that add up exactly to what is due of each item."""
+    """The columns with shares of the size that add up exactly to what is due of each item.
+
+    Short fractions where all of an item are so near to some as rounding would bring them, as equal parts are.
+    """
     exact = []
     for item, due in enumerate(dues):
         left = Fraction(due).limit_denominator(2**12)
         parts = max(1, _DIVISOR // left.denominator) * left.denominator
         mine = sorted((share, place) for place, (one, share) in enumerate(solved.columns) if one.item == item)
-        for share, place in mine[:-1]:
-            part = min(left, Fraction(round(share * parts), parts))
-            left -= part
-            exact += [(solved.columns[place][0], part)] if part else []
-        exact.append((solved.columns[mine[-1][1]][0], left))
+        for most in DENOMINATORS:
+            shares = [Fraction(share).limit_denominator(most) for share, _ in mine]
+            off = max(abs(exactly - share) for exactly, (share, _) in zip(shares, mine, strict=True))
+            if sum(shares) == left and off <= 1 / parts:
+                break
+        else:
+            shares = [Fraction(round(share * parts), parts) for share, _ in mine[:-1]]
+            shares.append(left - sum(shares))
+        exact += [(solved.columns[place][0], part) for (_, place), part in zip(mine, shares, strict=True) if part]
     return exact
 
 

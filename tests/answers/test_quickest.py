@@ -459,3 +459,10 @@ def test_those_that_are_slower_wait_until_rows_are_asked_for(machine: str, monke
     assert [(one.algorithm, one.terms, one.bound) for one, *_ in found.projections] == best
     assert len(found.rows()) > len(best)
     assert asked == [True, False]
+
+
+def test_equal_parts_are_exact() -> None:
+    """By hand: the three directions of a cube share an allreduce alike, so every order of them has a third."""
+    cube = bs.load("hypercube:3")
+    made = REGISTRY["few_rounds"].build(cube, bs.Collective("allreduce"), size=2**16, time_limit=3)
+    assert {made.share(chunk) for chunk in range(made.chunks)} == {Fraction(1, 3)}
