@@ -482,7 +482,7 @@ class Answer(Projection):
         # What is weaker than its like says more than the class of its links.
         limits = [("meanwhile", meanwhile(self.meanwhile, self))]
         limits += [("weakest", self.weakest) if self.weakest else ("limited by", self.limited_by)]
-        limits += [(IDLE_GPUS, self.idle.words())] if self.idle else []
+        limits += [(IDLE_GPUS, f"{self.idle.words()} algorithm=blinkplus")] if self.idle else []
         return found + [(what, words) for what, words in (*limits, ("edited", "; ".join(self.edits))) if words]
 
     def why(self) -> str:
