@@ -43,7 +43,7 @@ from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LINKS, NCCL, PREDICTED, SENDS, TURNS, Spread
 from blinksim.timing.measured.public_tables import GRAPH, HALVES, SET_UPS, SLOW, STREAM, THREADS, Cell, SetUpName
 from blinksim.timing.model_registry import schedule_model
-from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner, as_sold
+from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner, as_sold, load_of
 from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
@@ -165,6 +165,7 @@ class Library(TimingModel):
         named, machine = get_args(RatesName), question.machine
         name, table = (isinstance(machine, Topology) and machine.loaded_from) or ("", "")
         own = isinstance(machine, Topology) and (machine.edits or machine.source.startswith(RECORDED))
+        own = own or (isinstance(machine, Topology) and _home(machine, machine.members) is not None)
         if isinstance(machine, Topology) and name and (own or table not in named):
             # The same question by name and edits has the same answer.
             nodes, edits = max(machine.nodes, question.nodes), (*machine.edits, *question.edits)
@@ -174,6 +175,7 @@ class Library(TimingModel):
                 if (members := question.member_names(there)) != here.members:
                     asked = replace(asked, members=",".join(members), ranks_per_node=None)
                 question = asked if asked.part(here) == question.part(there) else question
+        question = _on_one_node(question)
         # Tables of the package are views of one machine; a table in a file changes it.
         changed, machine = question.rates not in (None, *named), question.machine
         at = at_nominal(machine) if isinstance(machine, Topology) else machine
@@ -343,9 +345,8 @@ class Library(TimingModel):
         part, grants, bound = self.bounded(taken.collective)
         least = least_time_of(part, taken.collective, taken.size, bound, grants)
         pick = taken.details["choice"].partition(" ")[0]
-        # A ring sends over every cut what bus bandwidth counts, of which one carries a broadcast and no more.
-        rate, by = (taken.busbw, Collective("broadcast")) if pick == "ring" else (taken.algbw, taken.collective)
-        needs_s = taken.time_s * rate / float(ceiling_of(part, by).rate) if pick in ("ring", "tree") else 0.0
+        plain = 1 / float(ceiling_of(part, taken.collective).rate) if pick == "tree" else 0.0
+        needs_s = taken.size * max(plain, load_of(part, taken.collective, pick)[0])
         # Where nobody measured anything, it takes what NCCL's model picks.
         guess = taken.details["basis"] in GUESSES
         found = taken.raised(max(least.time_s, guess * needs_s), "what the links need at least")
@@ -787,21 +788,11 @@ class Library(TimingModel):
     @cached_property
     def _nodes_alike(self) -> list[Library]:
         """For each sort of node the model where edits make all nodes so."""
-        sorts = dict.fromkeys(self._edits_of(node) for node in range(self.machine.nodes))
+        sorts = dict.fromkeys(_edits_of(self.question.edits, node) for node in range(self.machine.nodes))
         found = [self]
         with suppress(BlinksimError):
             found = [self.at(replace(self.question, edits=edits))[0] for edits in sorts]
         return found if found[1:] else [self]
-
-    def _edits_of(self, node: int) -> tuple[str, ...]:
-        """The edits of one node, as of a machine of one: ``n[0-2].nic1`` is ``nic1`` of nodes 0 to 2."""
-
-        def local(named: re.Match[str]) -> str:
-            return "" if int(named[1]) <= node <= int(named[2] or named[1]) else named[0]
-
-        # Edits that still name a node are of others.
-        own = (_OF_NODE.sub(local, edit) for edit in self.question.edits)
-        return tuple(filterfalse(_OF_NODE.search, own))
 
     @_once
     def _sent_on(self, collective: Collective) -> Topology:
@@ -933,6 +924,36 @@ class Library(TimingModel):
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": self.library.lower()}
         part = of_part(whole, tuner.nodes or 1, relays=(), **asked)
         return Projection(**part, terms=terms, bottleneck=bottleneck, details=details)
+
+
+def _edits_of(edits: Sequence[str], node: int) -> tuple[str, ...]:
+    """The edits of one node, as of a machine of one: ``n[0-2].nic1`` is ``nic1`` of nodes 0 to 2."""
+
+    def local(named: re.Match[str]) -> str:
+        return "" if int(named[1]) <= node <= int(named[2] or named[1]) else named[0]
+
+    # Edits that still name a node are of others.
+    own = (_OF_NODE.sub(local, edit) for edit in edits)
+    return tuple(filterfalse(_OF_NODE.search, own))
+
+
+def _home(whole: Topology, names: Sequence[str]) -> int | None:
+    """The one of several nodes that all devices named are of; None if there is no such."""
+    homes = {whole.device(name).node for name in names} if whole.nodes > 1 else ()
+    return next(iter(homes)) if len(homes) == 1 else None
+
+
+def _on_one_node(question: Question) -> Question:
+    """The question of one node where all members named are of one: the same job, whatever others there are."""
+    whole = question.whole() if question.nodes > 1 and question.members else None
+    names = question.member_names(whole) if whole else ()
+    if whole and (home := _home(whole, names)) is not None:
+        edits, members = _edits_of(question.edits, home), ",".join(name.partition(".")[2] for name in names)
+        one = replace(question, nodes=1, members=members, edits=edits, relays=None)
+        with suppress(BlinksimError):
+            one.part()
+            return one
+    return question
 
 
 @lru_cache(maxsize=64)

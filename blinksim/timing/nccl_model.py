@@ -16,14 +16,18 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+
+from blinksim.algorithms.registry import algorithm
 from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES, with_reduction
-from blinksim.collective import Collective
+from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import Question, RatesName, assemble, at_nominal
 from blinksim.nccl.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Prediction, Timing, carried, predict_with
 from blinksim.results import Term, count, keyed
-from blinksim.timing.contest import ceiling_of, with_least_time
+from blinksim.schedule.loads import link_loads
+from blinksim.timing.contest import ceiling_of, too_large, with_least_time
 from blinksim.timing.measured.library_rates import NCCL, LibraryJob, catalogued, nccl_time
 from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, of_part
@@ -165,11 +169,12 @@ class NcclTuner(TimingModel):
             far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
             part, grants, ceiling = bounds_of(whole, self.nodes, collective, reduces, far)
             bounded = replace(one, bound=ceiling, grants=grants)
-            if size / float(ceiling.rate) > one.time_s:
-                # NCCL knows neither of switches between nodes that are too narrow, nor of buses that links
-                # share, nor, on two nodes, of a network that is slower than channels inside a node.
-                least, why = size / float(ceiling.rate), "beyond NCCL's model: the links allow no less"
-                bounded = replace(bounded.raised(least, why, "bound"), bottleneck=ceiling.words)
+            # NCCL knows neither of switches between nodes that are too narrow, nor of buses that links
+            # share, nor, on two nodes, of a network that is slower than channels inside a node.
+            for per_byte, words in ((1 / float(ceiling.rate), ceiling.words), load_of(part, collective, one.pick)):
+                if size * per_byte > bounded.time_s:
+                    raised = bounded.raised(size * per_byte, "beyond NCCL's model: the links allow no less", "bound")
+                    bounded = replace(raised, bottleneck=words)
             if self.channels is not None:
                 by = details["nccl_algorithm"], details["nccl_protocol"]
                 takes = Timing(*by, one.time_s, one.terms[0].time_s, one.algbw)
@@ -203,6 +208,28 @@ def bounds_of(
     # What NVLS uses of what the switches can do.
     grants = tuple(grant for grant in BRANCHING if reduces and grant in able)
     return part, grants, ceiling_of(part, collective, grants, granted)
+
+
+@lru_cache(maxsize=64)
+def load_of(part: Topology, collective: Collective, pick: str) -> tuple[float, str]:
+    """Seconds per byte that a choice of NCCL takes at least on the links of a part, and where in words; 0 if unknown.
+
+    A ring sends over every cut what bus bandwidth counts, of which one carries a broadcast and no more. Both trees
+    pass the switches between nodes as those of ``chain_tree`` do, in the order of the nodes.
+    """
+    name = pick.partition(" ")[0]
+    if name == "ring":
+        cut = ceiling_of(part, Collective("broadcast"))
+        return float(busbw_factor(collective.name, part.ranks) / cut.rate), cut.words
+    node = part.device_nodes
+    between = np.flatnonzero((node[part.ends[0]] < 0) & (node[part.ends[1]] < 0)).tolist()
+    trees, passed = algorithm("chain_tree"), between and name in ("tree", "nvls_tree")
+    if not passed or too_large(trees, part, collective):
+        return 0.0, ""
+    loads = link_loads(trees.build(part, collective))
+    busiest = max(between, key=lambda link: loads[link] / part.links[link].bandwidth)
+    link = part.links[busiest]
+    return float(loads[busiest] / link.bandwidth), f"{link.src}->{link.dst}, which the trees of {name} load"
 
 
 def projections(

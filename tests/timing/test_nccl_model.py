@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import blinksim as bs
 from blinksim import machines
 from blinksim.answers import compare as comparison
 from blinksim.collective import Collective
@@ -20,6 +21,7 @@ from blinksim.nccl.files import graph_file, topo_file
 from blinksim.nccl.tuner.tuner import predict, predict_with
 from blinksim.timing import nccl_model as study
 from blinksim.timing.contest import ceiling_of
+from blinksim.timing.library_model import Library
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
 
@@ -158,3 +160,26 @@ def test_bounds_are_asked_only_of_what_is_named(monkeypatch: pytest.MonkeyPatch)
     # With switches that add, and without.
     assert len(asked) == 2
     assert (best.time_s, best.bound) == (every[0].time_s, every[0].bound)
+
+
+@pytest.mark.parametrize(("leaf_nodes", "crossing"), [(1, 4), (2, 4), (4, 0)])
+def test_trees_load_the_uplinks_of_leaves(leaf_nodes: int, crossing: int) -> None:
+    """NCCL's trees of four nodes by hand: 0-2, 2-1, 2-3, and mirrored 3-1, 1-2, 1-0; each edge carries half there and
+    back. So four edges end in node 1 or 2, and four join nodes 0-1 to 2-3; one leaf has no uplink that is passed."""
+    edit = f"fabric shape=tree leaf_nodes={leaf_nodes} oversubscription=4"
+    part = bs.Question("h200", nodes=4, edits=(edit,)).part()
+    uplink = leaf_nodes * 8 * 50e9 / 4
+    for pick in ("tree Simple", "nvls_tree Simple"):
+        assert study.load_of(part, ALLREDUCE, pick)[0] == pytest.approx(crossing / 2 / uplink)
+    ring_s = study.load_of(part, ALLREDUCE, "ring LL")[0]
+    assert ring_s == pytest.approx(2 * 31 / 32 / min(uplink, 8 * 50e9))
+
+
+def test_a_library_waits_for_the_uplinks_that_its_choice_loads() -> None:
+    edit, size = "fabric shape=tree leaf_nodes=2 oversubscription=4", 2**30
+    asked = bs.Question("h200", nodes=4, edits=(edit,))
+    model, machine = Library().at(asked)
+    found = model.times(machine, ALLREDUCE, [size])[0]
+    named = bs.project(asked, "allreduce", size, algorithm="nvls_tree")
+    assert found.details["choice"] == "nvls_tree Simple"
+    assert found.time_s > 0.99 * named.time_s > 0.0104
