@@ -302,7 +302,8 @@ def test_a_model_adds_what_it_says() -> None:
 
 MODEL_FAULTS = {
     "1 / 0": "ZeroDivisionError",
-    "None": "returned a NoneType; return a Breakdown",
+    "None": "returned None; return a Breakdown",
+    "3": "returned 3; return a Breakdown",
     'bs.Breakdown((bs.Term("x", float("nan")),), "x")': "is not a term of at least 0 seconds",
     'bs.Breakdown((bs.Term("x", -1.0),), "x")': "is not a term of at least 0 seconds",
     'bs.Breakdown((bs.Term("x", "1"),), "x")': "TypeError",

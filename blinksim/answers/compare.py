@@ -585,8 +585,15 @@ class MachineComparison(Result):
         return None if price is None else one.busbw_GBps * len(one.members) / (price * one.details["nodes"])
 
     def to_dict(self) -> dict[str, Any]:
-        """The rows, and the reasons of machines without any."""
-        return keyed(self, "collective=collective.name rows refused", rows=self.rows(), refused=dict(self.refused))
+        """The rows, the reasons of machines without any, and why times are not like with like, if they are not."""
+        return keyed(self, "collective=collective.name rows refused caveat?", rows=self.rows())
+
+    @property
+    def caveat(self) -> str:
+        """Why the times at the largest size are not like with like; empty if they are."""
+        held = grouped((_HELD_BY[last.details["published"]], name) for name, (*_, last) in self.answers.items())
+        words = "; ".join(f"{how} for {', '.join(same)}" for how, same in held.items())
+        return f"not like with like: {words}; do not choose by this difference" * (len(held) > 1)
 
     def _first(self, at: int, worth: Mapping[str, float] | None = None) -> dict[str, Answer]:
         """The answers for a size of what takes least, and of what intervals do not tell from it.
@@ -613,6 +620,9 @@ class MachineComparison(Result):
         leads = grouped(row for row in clear if row[0][1:] == () and row[0][0] != first)
         money = "".join(f"; at {', '.join(of)} {name}" for (name,), of in leads.items())
         money += f"; {self.best_for_money()}" if self.prices.keys() >= last.keys() else ""
+        if self.caveat:
+            each = ", ".join(f"{called[name]} {format_time(one.time_s)}" for name, one in last.items())
+            return f"{asked}: no clear winner: {each}, as these times are not like with like"
         if not others:
             took = f"{format_time(last[first].time_s)} with {last[first].library}"
             return f"{asked}: {called[first]} is quickest, {took}{money}"
@@ -652,10 +662,8 @@ class MachineComparison(Result):
             unpriced = [name for name in self.answers if name not in self.prices]
             none = f"; no price of {', '.join(unpriced)}" * bool(unpriced)
             notes.append(f"  GB/s per unit of price: busbw over what a GPU costs an hour{none}")
-        held = grouped((_HELD_BY[one.details["published"]], name) for name, one in last.items())
-        words = "; ".join(f"{how} for {', '.join(same)}" for how, same in held.items())
-        unlike = [f"not like with like: {words}; do not choose by this difference"] * (len(held) > 1)
-        return "\n".join((self.sentence(), *unlike, "", table(head[: len(rows[0])], rows, left=(1, 6)), *notes))
+        said = filter(None, (self.sentence(), self.caveat))
+        return "\n".join((*said, "", table(head[: len(rows[0])], rows, left=(1, 6)), *notes))
 
     def best_for_money(self) -> str:
         """Which machine has most GB/s for its price at the largest size, and whether intervals tell it from others."""

@@ -165,7 +165,7 @@ class Library(TimingModel):
         named, machine = get_args(RatesName), question.machine
         name, table = (isinstance(machine, Topology) and machine.loaded_from) or ("", "")
         own = isinstance(machine, Topology) and (machine.edits or machine.source.startswith(RECORDED))
-        own = own or (isinstance(machine, Topology) and _home(machine, machine.members) is not None)
+        own = own or (isinstance(machine, Topology) and machine.members != machine.holders)
         if isinstance(machine, Topology) and name and (own or table not in named):
             # The same question by name and edits has the same answer.
             nodes, edits = max(machine.nodes, question.nodes), (*machine.edits, *question.edits)
@@ -175,7 +175,11 @@ class Library(TimingModel):
                 if (members := question.member_names(there)) != here.members:
                     asked = replace(asked, members=",".join(members), ranks_per_node=None)
                 question = asked if asked.part(here) == question.part(there) else question
-        question = _on_one_node(question)
+        if question.nodes > 1 and question.members and not question.edits:
+            # GPUs of one node alone run the job of one node, whatever others there are.
+            homes, names = zip(*(one.split(".", 1) for one in question.member_names(question.whole())), strict=True)
+            if len({*homes}) == 1:
+                question = replace(question, nodes=1, members=",".join(names), relays=None)
         # Tables of the package are views of one machine; a table in a file changes it.
         changed, machine = question.rates not in (None, *named), question.machine
         at = at_nominal(machine) if isinstance(machine, Topology) else machine
@@ -346,7 +350,7 @@ class Library(TimingModel):
         least = least_time_of(part, taken.collective, taken.size, bound, grants)
         pick = taken.details["choice"].partition(" ")[0]
         plain = 1 / float(ceiling_of(part, taken.collective).rate) if pick == "tree" else 0.0
-        needs_s = taken.size * max(plain, load_of(part, taken.collective, pick)[0])
+        needs_s = taken.size * max(plain, load_of(part, taken.collective, pick))
         # Where nobody measured anything, it takes what NCCL's model picks.
         guess = taken.details["basis"] in GUESSES
         found = taken.raised(max(least.time_s, guess * needs_s), "what the links need at least")
@@ -363,6 +367,9 @@ class Library(TimingModel):
             who = "a run that was reported as slow" if one.set.quality == SLOW else who
             origin += f"; {who} took {format_time(one.time_s)} for {format_size(one.size)}"
         details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
+        if taken.details["basis"] == "measured" and found.time_s > (1 + 1e-9) * taken.time_s:
+            told = f"the bound, as links cannot carry it in {format_time(taken.time_s)}, {origin}; check that time"
+            details |= {"basis": "scaled", "origin": told}
         if needs_s > (1 + 1e-9) * found.time_s:
             details |= {"choice": "", "nccl_expects_s": {}}
             details["origin"] += f"; quicker than a {pick} can be on these links, which NCCL's model picks"
@@ -788,11 +795,21 @@ class Library(TimingModel):
     @cached_property
     def _nodes_alike(self) -> list[Library]:
         """For each sort of node the model where edits make all nodes so."""
-        sorts = dict.fromkeys(_edits_of(self.question.edits, node) for node in range(self.machine.nodes))
+        sorts = dict.fromkeys(self._edits_of(node) for node in range(self.machine.nodes))
         found = [self]
         with suppress(BlinksimError):
             found = [self.at(replace(self.question, edits=edits))[0] for edits in sorts]
         return found if found[1:] else [self]
+
+    def _edits_of(self, node: int) -> tuple[str, ...]:
+        """The edits of one node, as of a machine of one: ``n[0-2].nic1`` is ``nic1`` of nodes 0 to 2."""
+
+        def local(named: re.Match[str]) -> str:
+            return "" if int(named[1]) <= node <= int(named[2] or named[1]) else named[0]
+
+        # Edits that still name a node are of others.
+        own = (_OF_NODE.sub(local, edit) for edit in self.question.edits)
+        return tuple(filterfalse(_OF_NODE.search, own))
 
     @_once
     def _sent_on(self, collective: Collective) -> Topology:
@@ -924,36 +941,6 @@ class Library(TimingModel):
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": self.library.lower()}
         part = of_part(whole, tuner.nodes or 1, relays=(), **asked)
         return Projection(**part, terms=terms, bottleneck=bottleneck, details=details)
-
-
-def _edits_of(edits: Sequence[str], node: int) -> tuple[str, ...]:
-    """The edits of one node, as of a machine of one: ``n[0-2].nic1`` is ``nic1`` of nodes 0 to 2."""
-
-    def local(named: re.Match[str]) -> str:
-        return "" if int(named[1]) <= node <= int(named[2] or named[1]) else named[0]
-
-    # Edits that still name a node are of others.
-    own = (_OF_NODE.sub(local, edit) for edit in edits)
-    return tuple(filterfalse(_OF_NODE.search, own))
-
-
-def _home(whole: Topology, names: Sequence[str]) -> int | None:
-    """The one of several nodes that all devices named are of; None if there is no such."""
-    homes = {whole.device(name).node for name in names} if whole.nodes > 1 else ()
-    return next(iter(homes)) if len(homes) == 1 else None
-
-
-def _on_one_node(question: Question) -> Question:
-    """The question of one node where all members named are of one: the same job, whatever others there are."""
-    whole = question.whole() if question.nodes > 1 and question.members else None
-    names = question.member_names(whole) if whole else ()
-    if whole and (home := _home(whole, names)) is not None:
-        edits, members = _edits_of(question.edits, home), ",".join(name.partition(".")[2] for name in names)
-        one = replace(question, nodes=1, members=members, edits=edits, relays=None)
-        with suppress(BlinksimError):
-            one.part()
-            return one
-    return question
 
 
 @lru_cache(maxsize=64)

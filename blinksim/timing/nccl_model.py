@@ -16,8 +16,6 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
-
 from blinksim.algorithms.registry import algorithm
 from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES, with_reduction
 from blinksim.collective import Collective, busbw_factor
@@ -169,12 +167,12 @@ class NcclTuner(TimingModel):
             far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
             part, grants, ceiling = bounds_of(whole, self.nodes, collective, reduces, far)
             bounded = replace(one, bound=ceiling, grants=grants)
-            # NCCL knows neither of switches between nodes that are too narrow, nor of buses that links
-            # share, nor, on two nodes, of a network that is slower than channels inside a node.
-            for per_byte, words in ((1 / float(ceiling.rate), ceiling.words), load_of(part, collective, one.pick)):
-                if size * per_byte > bounded.time_s:
-                    raised = bounded.raised(size * per_byte, "beyond NCCL's model: the links allow no less", "bound")
-                    bounded = replace(raised, bottleneck=words)
+            least = size * max(1 / float(ceiling.rate), load_of(part, collective, one.pick))
+            if least > one.time_s:
+                # NCCL knows neither of switches between nodes that are too narrow, nor of buses that links
+                # share, nor, on two nodes, of a network that is slower than channels inside a node.
+                why = "beyond NCCL's model: the links allow no less"
+                bounded = replace(bounded.raised(least, why, "bound"), bottleneck=ceiling.words)
             if self.channels is not None:
                 by = details["nccl_algorithm"], details["nccl_protocol"]
                 takes = Timing(*by, one.time_s, one.terms[0].time_s, one.algbw)
@@ -211,25 +209,20 @@ def bounds_of(
 
 
 @lru_cache(maxsize=64)
-def load_of(part: Topology, collective: Collective, pick: str) -> tuple[float, str]:
-    """Seconds per byte that a choice of NCCL takes at least on the links of a part, and where in words; 0 if unknown.
+def load_of(part: Topology, collective: Collective, pick: str) -> float:
+    """Seconds per byte that a choice of NCCL takes at least on the links of a part; 0 if nothing is known.
 
-    A ring sends over every cut what bus bandwidth counts, of which one carries a broadcast and no more. Both trees
-    pass the switches between nodes as those of ``chain_tree`` do, in the order of the nodes.
+    A ring sends over every cut what bus bandwidth counts, of which one carries a broadcast and no more. Both
+    trees load the switches between nodes as those of ``chain_tree`` do, in the order of the nodes.
     """
-    name = pick.partition(" ")[0]
+    name, trees = pick.partition(" ")[0], algorithm("chain_tree")
     if name == "ring":
-        cut = ceiling_of(part, Collective("broadcast"))
-        return float(busbw_factor(collective.name, part.ranks) / cut.rate), cut.words
-    node = part.device_nodes
-    between = np.flatnonzero((node[part.ends[0]] < 0) & (node[part.ends[1]] < 0)).tolist()
-    trees, passed = algorithm("chain_tree"), between and name in ("tree", "nvls_tree")
-    if not passed or too_large(trees, part, collective):
-        return 0.0, ""
+        return float(busbw_factor(collective.name, part.ranks) / ceiling_of(part, Collective("broadcast")).rate)
+    between = (part.device_nodes[[*part.ends]] < 0).all(axis=0).nonzero()[0].tolist()
+    if name not in ("tree", "nvls_tree") or not between or too_large(trees, part, collective):
+        return 0.0
     loads = link_loads(trees.build(part, collective))
-    busiest = max(between, key=lambda link: loads[link] / part.links[link].bandwidth)
-    link = part.links[busiest]
-    return float(loads[busiest] / link.bandwidth), f"{link.src}->{link.dst}, which the trees of {name} load"
+    return max(float(loads[link] / part.links[link].bandwidth) for link in between)
 
 
 def projections(

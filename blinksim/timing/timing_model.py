@@ -205,7 +205,7 @@ class ScheduleModel(TimingModel):
         with plugins.blamed(what, file, line):
             found = self.breakdown_of(candidate, size, gamma)
             if not isinstance(found, Breakdown):
-                raise InputError(f"returned a {type(found).__name__}; return a Breakdown of terms")
+                raise InputError(f"returned {found!r:.40}; return a Breakdown of terms")
             for term in found.terms:
                 if not (isinstance(term, Term) and isfinite(term.time_s) and term.time_s >= 0):
                     raise InputError(f"{term!r:.80} is not a term of at least 0 seconds")

@@ -896,3 +896,16 @@ def test_calls_in_a_graph_are_guessed_no_longer_than_those_that_threads_launch(m
         assert found.time_s <= least * (1 + 1e-9), size
         held.add(str(found.details.get("held_to")))
     assert "a launch by threads" in held
+
+
+def test_a_published_time_below_the_bound_is_not_called_measured() -> None:
+    model, machine = Library().at(bs.Question("p5"))
+    found = model.times(machine, Collective("allreduce"), [2**30])[0]
+    assert found.details["basis"] == "measured"
+    assert found.least is not None
+    half = [replace(term, time_s=found.least.time_s / found.time_s / 2 * term.time_s) for term in found.terms]
+    held = model._held(replace(found, terms=tuple(half)))
+    assert held.time_s == pytest.approx(found.least.time_s)
+    assert held.details["basis"] == "scaled"
+    assert held.details["origin"].startswith("the bound, as links cannot carry it in ")
+    assert model._held(found).details["basis"] == "measured"

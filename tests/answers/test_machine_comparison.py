@@ -307,6 +307,18 @@ def test_times_that_stand_on_other_grounds_are_said_to(
         assert f"published times count for {', '.join(known)};" in second
         assert "models alone for p6-b200;" in second
         assert second.endswith("do not choose by this difference")
+        assert second == found.to_dict()["caveat"]
+        assert ": no clear winner: p" in found.sentence()
+    assert ("caveat" in found.to_dict()) == (known is not None)
+
+
+def test_what_is_not_like_with_like_has_no_most_for_the_money() -> None:
+    prices = {"p5": 55.0, "trn2": 22.0, "tpu-v5p": 268.0}
+    found = bs.compare_machines([*prices], "allreduce", ["1GiB"], prices=prices)
+    assert "money" not in found.sentence()
+    assert found.to_dict()["caveat"].startswith("not like with like: ")
+    alike = bs.compare_machines(["p5", "p5en"], "allreduce", ["1GiB"], nodes=2, prices={"p5": 55.0, "p5en": 63.0})
+    assert "has most for the money" in alike.sentence()
 
 
 def test_what_is_scaled_to_published_times_is_no_model_alone() -> None:

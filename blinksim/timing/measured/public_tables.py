@@ -125,7 +125,7 @@ def cells(machine: str) -> Sequence[Cell]:
         raise unknown("machine with published measurements", machine, machines())
 
     def cell(row: dict[str, str]) -> Cell:
-        one, what = sets()[row["set"]], row["collective"]
+        one, what = sets()[one_of("set of sets.csv", row["set"], sets())], row["collective"]
         nodes, gpus, size = int(row["nodes"]), int(row["gpus"]), int(row["size_bytes"])
         if one.machine != machine or what not in COLLECTIVES or min(nodes, gpus - 1, size) < 1:
             raise ValueError("another machine, collective or number")
