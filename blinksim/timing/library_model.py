@@ -368,8 +368,8 @@ class Library(TimingModel):
             origin += f"; {who} took {format_time(one.time_s)} for {format_size(one.size)}"
         details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
         if taken.details["basis"] == "measured" and found.time_s > (1 + 1e-9) * taken.time_s:
-            told = f"the bound, as links cannot carry it in {format_time(taken.time_s)}, {origin}; check that time"
-            details |= {"basis": "scaled", "origin": told}
+            held = f"the bound, as links cannot carry it in {format_time(taken.time_s)}, {origin}; check that time"
+            details |= {"basis": "scaled", "origin": held}
         if needs_s > (1 + 1e-9) * found.time_s:
             details |= {"choice": "", "nccl_expects_s": {}}
             details["origin"] += f"; quicker than a {pick} can be on these links, which NCCL's model picks"

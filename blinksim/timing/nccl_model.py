@@ -218,7 +218,8 @@ def load_of(part: Topology, collective: Collective, pick: str) -> float:
     name, trees = pick.partition(" ")[0], algorithm("chain_tree")
     if name == "ring":
         return float(busbw_factor(collective.name, part.ranks) / ceiling_of(part, Collective("broadcast")).rate)
-    between = (part.device_nodes[[*part.ends]] < 0).all(axis=0).nonzero()[0].tolist()
+    src, dst = map(part.device_nodes.__getitem__, part.ends)
+    between = ((src < 0) & (dst < 0)).nonzero()[0].tolist()
     if name not in ("tree", "nvls_tree") or not between or too_large(trees, part, collective):
         return 0.0
     loads = link_loads(trees.build(part, collective))
