@@ -165,7 +165,7 @@ class Library(TimingModel):
         named, machine = get_args(RatesName), question.machine
         name, table = (isinstance(machine, Topology) and machine.loaded_from) or ("", "")
         own = isinstance(machine, Topology) and (machine.edits or machine.source.startswith(RECORDED))
-        own = own or (isinstance(machine, Topology) and machine.members != machine.holders)
+        own = own or bool(question.members) or getattr(machine, "members", ()) != getattr(machine, "holders", ())
         if isinstance(machine, Topology) and name and (own or table not in named):
             # The same question by name and edits has the same answer.
             nodes, edits = max(machine.nodes, question.nodes), (*machine.edits, *question.edits)
@@ -175,11 +175,7 @@ class Library(TimingModel):
                 if (members := question.member_names(there)) != here.members:
                     asked = replace(asked, members=",".join(members), ranks_per_node=None)
                 question = asked if asked.part(here) == question.part(there) else question
-        if question.nodes > 1 and question.members and not question.edits:
-            # GPUs of one node alone run the job of one node, whatever others there are.
-            homes, names = zip(*(one.split(".", 1) for one in question.member_names(question.whole())), strict=True)
-            if len({*homes}) == 1:
-                question = replace(question, nodes=1, members=",".join(names), relays=None)
+        question = _on_one_node(question)
         # Tables of the package are views of one machine; a table in a file changes it.
         changed, machine = question.rates not in (None, *named), question.machine
         at = at_nominal(machine) if isinstance(machine, Topology) else machine
@@ -941,6 +937,15 @@ class Library(TimingModel):
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": self.library.lower()}
         part = of_part(whole, tuner.nodes or 1, relays=(), **asked)
         return Projection(**part, terms=terms, bottleneck=bottleneck, details=details)
+
+
+def _on_one_node(question: Question) -> Question:
+    """The question of one node where GPUs of it alone are named: the same job, whatever others there are."""
+    if question.nodes == 1 or not question.members or question.edits:
+        return question
+    homes, names = zip(*(one.split(".", 1) for one in question.member_names(question.whole())), strict=True)
+    one = replace(question, nodes=1, members=",".join(names), relays=None)
+    return one if len({*homes}) == 1 else question
 
 
 @lru_cache(maxsize=64)
