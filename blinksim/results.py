@@ -6,12 +6,15 @@ And aligned tables and short lists, as the command line prints them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, reduce
 from typing import TYPE_CHECKING, Any
 
+from blinksim import data_files
+from blinksim.textio.text_files import read_rows
 from blinksim.units import exact_GBps, in_GBps
 
 if TYPE_CHECKING:
@@ -21,11 +24,16 @@ if TYPE_CHECKING:
 _UNITS: dict[str, Callable[[Any], Any]] = {"GBps": in_GBps, "exact": exact_GBps}
 
 
+# The keys of every answer, by the name that `keyed` takes.
+_FILE = data_files.folder("models") / "answer_keys.csv"
+_ANSWERS = dict(read_rows(_FILE, lambda row: (row["answer"], row["keys"]), "row of keys"))
+
+
 @cache
 def _paths(keys: str) -> list[tuple[str, list[str], Callable[[Any], Any] | None, bool]]:
     """Keys of `keyed`, the way to each value, what brings it into the key's unit, and if it may be left out."""
     found = []
-    for word in keys.split():
+    for word in re.sub(r"@(\S+)", lambda answer: _ANSWERS[answer[1]], keys).split():
         said, _, path = word.partition("=")
         key = said.removesuffix("?")
         found.append((key, (path or key).split("."), _UNITS.get(key.rpartition("_")[2]), key != said))
@@ -42,7 +50,8 @@ def keyed(of: object, keys: str, **values: Any) -> dict[str, Any]:
 
     keys: words such as ``size_bytes=size``, or ``size`` where key and attribute have one name; dots reach
     further, into mappings too, and nothing has nothing in it. ``size?`` is left out if it is None, false or empty
-    text. Rates in bytes/s become GB/s under ``…_GBps`` and text of an exact fraction under ``…_exact``; tuples
+    text. ``@Health`` stands for the keys of that row in ``models/answer_keys.csv``. Rates in bytes/s become GB/s
+    under ``…_GBps`` and text of an exact fraction under ``…_exact``; tuples
     become lists. values: the entries, by key, that are no attributes.
 
     >>> from blinksim.collective import Collective

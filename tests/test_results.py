@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from source_tree import ROOT
 
 import blinksim as bs
 from blinksim.answers.compare import across_models
@@ -109,3 +112,19 @@ def test_tables_say_who_takes_part() -> None:
     part = bs.Question("dgx1-v100", members="0-2", relays="idle")
     text = bs.compare(part, "allreduce", [MIB], ["ring"]).text()
     assert "\n  ranks 3: gpu0 gpu1 gpu2\n  relays gpu3 gpu4 gpu5 gpu6 gpu7\n  links nvlink at " in text
+
+
+def test_every_row_of_answer_keys_is_shown_somewhere_and_names_each_key_once() -> None:
+    with (ROOT / "models" / "answer_keys.csv").open(encoding="utf-8", newline="") as file:
+        rows = [(row["answer"], row["keys"]) for row in csv.DictReader(file)]
+    used = [
+        name
+        for path in (ROOT / "blinksim").rglob("*.py")
+        for name in re.findall(r'"@([A-Z]\w+(?:\.\w+)?)[ "]', path.read_text())
+    ]
+    assert {name for name, _ in rows} == {*used}
+    assert len(rows) == len({name for name, _ in rows}) > 40
+    for name, keys in rows:
+        assert re.fullmatch(r"[\w?=. ]+", keys), name
+        listed = [word.partition("=")[0].rstrip("?") for word in keys.split()]
+        assert len(listed) == len({*listed}), name

@@ -21,8 +21,11 @@ from source_tree import ROOT, excused, imports, modules, part_of, repository_fil
 # except in the first row, which is the common ground. The folders of `gpu` are parts of their own: nothing else
 # loads one unasked. So are the modules of `timing` that formats and programs import.
 ROWS = (
-    ("units", "errors", "collective", "traffic", "routing", "data_files", "_version", "results", "gpu"),
+    ("units", "errors", "data_files", "_version", "gpu"),
     ("textio",),
+    ("results",),
+    ("traffic", "routing"),
+    ("collective",),
     ("graphs.arrays", "graphs.connectivity"),
     ("plugins",),
     ("topology",),

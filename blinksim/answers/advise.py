@@ -195,8 +195,7 @@ class NvlsGain:
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        keys = "choice time_s algbw_GBps=algbw"
-        on, off = (keyed(one, keys, choice=one.details["choice"]) for one in (self.on, self.off))
+        on, off = (keyed(one, "@NvlsGain.way", choice=one.details["choice"]) for one in (self.on, self.off))
         return keyed(self, "enabled taken on off ratio at_most from_bytes=least", on=on, off=off)
 
 
@@ -336,12 +335,11 @@ class Advice(Result):
         found, proof = self.answer, self.bound.certificate
         timed = found.could.best if found.could else found
         choice, origin = found.details["choice"] or found.algorithm, found.details["origin"] if found.known else None
-        keys = "model choice time_s measured_on? algbw_GBps=algbw busbw_GBps=busbw"
         said = keyed(found, "collective=collective.name size_bytes=size model", model=timed.model)
         said |= keyed(timed.details, OF_RUNS) | keyed(self, "bound_exact=bound.rate bound_scope=bound.scope")
         said |= {"bound_words": proof.words(self.part), "certificate": proof.to_dict()}
         values: dict[str, Any] = {"library": found.library.lower(), "takes": found.to_dict()}
-        values["nccl"] = keyed(found, keys, choice=choice, measured_on=origin)
+        values["nccl"] = keyed(found, "@Advice.nccl", choice=choice, measured_on=origin)
         values["nvls"] = self.nvls and self.nvls.to_dict()
         said |= keyed(found, "least_time_s=least.time_s library takes nccl nvls weakest?", **values)
         options = {key: (one := getattr(self, key)) and shown(one) for key in ("best", "load", "alternative")}

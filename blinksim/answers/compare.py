@@ -186,8 +186,7 @@ class Comparison(Result):
         """The rows, the crossovers, the envelope, and the reasons of the algorithms that were refused or left out."""
         changes = [keyed(change, "size_bytes=size slower faster") for change in self.crossovers]
         values = {"rows": self.rows(), "envelope": self.envelope(), "considered": sorted(self.algorithms)}
-        keys = "collective=collective.name rows crossovers envelope refused considered left_out"
-        return keyed(self, keys, crossovers=changes, **values)
+        return keyed(self, "@Comparison", crossovers=changes, **values)
 
     def sentence(self) -> str:
         """The answer in one line."""

@@ -55,25 +55,19 @@ class Expectations(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each collective and size; a run slower than ``interval_high_s`` is below the floor."""
-        keys = "collective=collective.name size_bytes=size expected_busbw_GBps=busbw floor_busbw_GBps"
-        keys += " high_busbw_GBps ceiling_busbw_GBps time_s interval_low_s=details.interval_low_s"
-        keys += " interval_high_s=details.interval_high_s cannot_take_less_s=least.time_s"
-        keys += " choice=details.choice basis=details.basis origin=details.origin ceiling_words=least.words"
-        keys += " ceiling_assumes=least.assumes bound_exact=bound.rate bound_words=bound.words"
         rows = []
         for one in self.takes:
             assert one.least is not None
             moved, of = one.busbw_GBps * one.time_s, one.details
             ends = {"floor": of["interval_high_s"], "high": of["interval_low_s"], "ceiling": one.least.time_s}
             rates = {f"{end}_busbw_GBps": moved / time_s for end, time_s in ends.items()}
-            rows.append(keyed(one, keys, **rates))
+            rows.append(keyed(one, "@Expectations.rows", **rates))
         return rows
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        keys = "machine nodes=details.nodes ranks members relays links rates library=details.library"
-        keys, first = f"{keys} false_alarms rows", self.takes[0]
-        return keyed(first, keys, ranks=len(first.members), false_alarms=FALSE_ALARMS, rows=self.rows())
+        first = self.takes[0]
+        return keyed(first, "@Expectations", ranks=len(first.members), false_alarms=FALSE_ALARMS, rows=self.rows())
 
     def sentence(self) -> str:
         """The answer in one line: of what, and how sure floors are."""

@@ -136,14 +136,8 @@ class Health(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        keys = "machine=machine.name source=machine.source ranks=machine.ranks like=twin.name status missing"
-        keys += " rows gpus_fewer=twin.gpus nics_fewer=twin.nics edits=twin.edits size_bytes"
-        keys += " time_s=takes.time_s busbw_GBps=takes.busbw healthy_time_s=healthy.time_s"
-        keys += " healthy_busbw_GBps=healthy.busbw bound_exact=takes.bound.rate"
-        keys += " healthy_bound_exact=healthy.bound.rate take=meanwhile.members"
-        keys += " take_busbw_GBps=meanwhile.busbw take_without?=meanwhile.details.left_out findings"
         said = [keyed(one, "rule severity message cure") for one in self.findings]
-        return keyed(self, keys, rows=self.rows(), size_bytes=SIZE, findings=said)
+        return keyed(self, "@Health", rows=self.rows(), size_bytes=SIZE, findings=said)
 
 
 def health(machine: MachineLike) -> Health:

@@ -89,11 +89,8 @@ class Tradeoff:
 
     def row(self) -> dict[str, Any]:
         """The point as a row of the table."""
-        keys = "name algorithm=candidate.compact.algorithm steps=candidate.compact.steps latency_s"
-        keys += " algbw_GBps=bandwidth us_per_MB quickest_from_bytes quickest_to_bytes"
-        keys += " chunks=candidate.compact.chunks sends=candidate.sends quickest_bytes=quickest"
-        start, end = (self.quickest or ((None, None),))[0]
-        return keyed(self, keys, us_per_MB=1e12 / self.bandwidth, quickest_from_bytes=start, quickest_to_bytes=end)
+        (start, end), slow = (self.quickest or ((None, None),))[0], 1e12 / self.bandwidth
+        return keyed(self, "@Tradeoff.row", us_per_MB=slow, quickest_from_bytes=start, quickest_to_bytes=end)
 
     def __repr__(self) -> str:
         return f"<Tradeoff {self.name}: {format_time(self.latency_s)}, {format_rate(self.bandwidth)}>"

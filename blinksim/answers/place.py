@@ -85,9 +85,7 @@ class Placement:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON; rates in GB/s, null if not connected."""
-        keys = "members relays connected rate_exact=rate algbw_GBps=rate scope kind words alike"
-        keys += " in_network_exact=in_network in_network_GBps=in_network"
-        found = keyed(self, keys, kind="exact" if self.exact else "upper")
+        found = keyed(self, "@Placement", kind="exact" if self.exact else "upper")
         return found if self.answer is None else found | {key: self.answer.row()[key] for key in _FIGURES}
 
 
@@ -536,9 +534,8 @@ class MeshOrder(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        keys = "mesh sizes_bytes=sizes alike counted proved=exact slowdown? setting"
         slower = self.slowdown if all(self.default.rates) else None
-        return keyed(self, keys, slowdown=slower, setting=self.setting()) | super().to_dict()
+        return keyed(self, "@MeshOrder", slowdown=slower, setting=self.setting()) | super().to_dict()
 
     def sentence(self) -> str:
         """The answer in one line."""

@@ -167,11 +167,8 @@ class Ranking(Result):
             answer["considered"] = sorted((*(projection.algorithm for projection in self.projections), *self.slower))
             answer["left_out"] = dict(self.left_out)
         if self.library is not None:
-            keys = "measured_time_s=time_s measured_algbw_GBps=algbw measured_busbw_GBps=busbw measured_terms"
-            keys += " measured_on=details.origin measured_low_s=details.interval_low_s"
-            keys += " measured_high_s=details.interval_high_s measured_share=details.interval_share"
             terms = [keyed(term, "name time_s limit") for term in self.library.terms]
-            answer |= keyed(self.library, keys, measured_terms=terms)
+            answer |= keyed(self.library, "@Ranking.library", measured_terms=terms)
         return answer
 
     def sentence(self) -> str:
@@ -418,22 +415,14 @@ class Answer(Projection):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints: those of the library's time, and the best schedule under ``could_take``."""
-        keys = "cannot_take_less_s?=least.time_s could_take_s?=could.best.time_s"
-        keys += " could_take_algorithm?=could.best.algorithm could_take? weakest?"
-        keys += " relays_algbw_GBps?=idle.rate relays_times?=idle.times"
-        keys += " projected_s?=projected.time_s projected_by?=projected.model projected_members?"
-        keys += " meanwhile_s?=meanwhile.time_s meanwhile_set?=meanwhile.details.set"
-        return super().to_dict() | keyed(self, keys, could_take=self.could and self.could.to_dict())
+        return super().to_dict() | keyed(self, "@Answer", could_take=self.could and self.could.to_dict())
 
     def row(self) -> dict[str, Any]:
         """The three figures as a row of a table."""
-        keys = "interval_low_s=low_s interval_high_s=high_s could_take_s=could.best.time_s"
-        keys += " cannot_take_less_s=least.time_s could_take_rates"
-        keys += " cannot_take_less_rates=details.bound_rates library basis=details.basis origin=details.origin"
         best, at = self.could.best if self.could else None, self.details["bound_rates"]
         if best is None or best.rates != at.partition(" (")[0]:
             at = best and rates_of_links(best.rates, best.links)
-        return super().row() | keyed(self, keys, could_take_rates=at)
+        return super().row() | keyed(self, "@Answer.row", could_take_rates=at)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row: the three figures."""

@@ -412,12 +412,8 @@ class Synthesis(Rates, Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of ``bound --json``, and those of the schedule."""
-        keys = "bound_exact=bound.rate rate_exact=rate algbw_GBps=algbw busbw_GBps=busbw algorithm=compact.algorithm"
-        keys += " trees=compact.chunks height hops steps=compact.steps sends=compact.sends gap_exact"
-        keys += " synthesis_s=seconds verified=verdict.ok"
-        own = keyed(self, keys, gap_exact=str(self.gap)) | (self.at.to_dict() if self.at else {})
-        keys = "rate_exact=rate algbw_GBps=rate height trees least_trees of_all_trees"
-        front = {"front": [keyed(point, keys) for point in self.front]} if self.front else {}
+        own = keyed(self, "@Synthesis", gap_exact=str(self.gap)) | (self.at.to_dict() if self.at else {})
+        front = {"front": [keyed(point, "@Synthesis.front") for point in self.front]} if self.front else {}
         return {**self.bounds.to_dict(), **own, **front}
 
     def rows(self) -> list[dict[str, Any]]:

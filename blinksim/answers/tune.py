@@ -338,10 +338,8 @@ class Tuning(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        named = "collective least_bytes=least most_bytes=most"
-        rules = [keyed(rule, named) | _named(rule.choice) for rule in self.rules]
-        keys = "machine nccl=version nodes ranks measurements least_channels gpus caution rules rows"
-        return keyed(self, keys, measurements=len(self.measured), rules=rules, rows=self.rows())
+        rules = [keyed(rule, "@Tuning.rules") | _named(rule.choice) for rule in self.rules]
+        return keyed(self, "@Tuning", measurements=len(self.measured), rules=rules, rows=self.rows())
 
     def __repr__(self) -> str:
         gains = [cell.gain for cell in self.cells] or [0.0]

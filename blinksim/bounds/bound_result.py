@@ -85,8 +85,7 @@ class Bound(Rate):
 
     def row(self, topology: Topology) -> dict[str, Any]:
         """The bound as a row of a table."""
-        keys = "scope rate_exact=rate algbw_GBps=rate kind assumes words"
-        return keyed(self, keys, words=self.certificate.words(topology))
+        return keyed(self, "@Bound.row", words=self.certificate.words(topology))
 
     def to_dict(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> dict[str, Any]:
         """The bound as JSON; the certificate is checked on the way."""
@@ -237,9 +236,7 @@ class BoundResult(Rates, Result):
         bounds = [entry.to_dict(self.topology, self.collective, self.shares) for entry in self.bounds]
         root, traffic = self.collective.root if self.collective.rooted else None, self.collective.traffic
         asked = {"root": root, "shares": self.shares or None, "traffic": traffic and traffic.lines()}
-        keys = "collective=collective.name root? shares? traffic? most_exact=most most_GBps=most rate_exact=rate"
-        keys += " algbw_GBps=rate busbw_GBps=busbw scope kind=headline.kind checked searched bounds"
-        return keyed(self, keys, **asked, checked=bounds[0]["checked"], bounds=bounds)
+        return keyed(self, "@BoundResult", **asked, checked=bounds[0]["checked"], bounds=bounds)
 
 
 NOTHING = "nothing, it holds for every schedule"

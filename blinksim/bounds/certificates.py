@@ -253,8 +253,7 @@ class Cut(Certificate):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: capacities and the ratio (the bound) in GB/s as exact fractions."""
-        keys = "kind side ranks_inside capacity_exact=capacity crossing_exact ratio_exact=rate links"
-        entry = keyed(self, keys, crossing_exact=str(self.crossing))
+        entry = keyed(self, "@Cut", crossing_exact=str(self.crossing))
         return entry | {k: list(v) for k, v in (("limits", self.limits), ("shares", self.shares)) if v}
 
 
@@ -327,8 +326,7 @@ class Partition(Certificate):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: the capacity and the ratio (the bound) in GB/s as exact fractions."""
-        keys = "kind parts capacity_exact=capacity messages ratio_exact=rate links"
-        entry = keyed(self, keys, parts=[list(group) for group in self.parts])
+        entry = keyed(self, "@Partition", parts=[list(group) for group in self.parts])
         return entry | ({"limits": list(self.limits)} if self.limits else {})
 
 

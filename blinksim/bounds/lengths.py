@@ -364,8 +364,7 @@ class Lengths(Certificate):
     def to_dict(self) -> dict[str, Any]:
         """JSON: lengths as exact fractions, the price and the ratio (the bound) in GB/s."""
         lengths = {name: str(length) for name, length in self.lengths}
-        keys = "kind lengths price_exact=price distance_exact ratio_exact=rate"
-        entry = keyed(self, keys, lengths=lengths, distance_exact=str(self.distance))
+        entry = keyed(self, "@Lengths", lengths=lengths, distance_exact=str(self.distance))
         more = {"shares": self.shares, "grants": self.grants, "relays": self.relays}
         return entry | {key: list(value) for key, value in more.items() if value}
 

@@ -78,8 +78,7 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON; rates in GB/s."""
-        keys = "change=what links=pairs rate_exact=after algbw_GBps=after before_exact=before ratio bottleneck"
-        return keyed(self, keys)
+        return keyed(self, "@Change")
 
 
 def counted_links(certificate: Certificate, topology: Topology) -> set[str]:
@@ -221,9 +220,8 @@ class LevelBound:
         """JSON; rates in GB/s."""
         crosses = {"crosses_exact": str(self.crosses), "carried_exact": str(self.carried)}
         carried = "" if self.carried is None else "carried_exact"
-        keys = "level parts capacity_exact=capacity crosses_exact rate_exact=bound.rate algbw_GBps=bound.rate limits"
         proof = {"words": self.bound.certificate.words(topology), "certificate": self.bound.certificate.to_dict()}
-        return keyed(self, f"{keys} {carried} assumes=bound.assumes words certificate", **crosses, **proof)
+        return keyed(self, f"@LevelBound {carried} assumes=bound.assumes words certificate", **crosses, **proof)
 
 
 def level_bounds(found: BoundResult, loads: Sequence[Fraction] | None = None) -> list[LevelBound]:

@@ -153,8 +153,7 @@ class SharedLengths:
         lengths = {name: str(length) for name, length in self.lengths}
         distances = [str(distance) for distance in self.distances]
         held = [None if rate is None else exact_GBps(rate) for rate in self.held]
-        keys = "lengths price_exact=price distances held_exact rate_exact=rate"
-        return keyed(self, keys, lengths=lengths, distances=distances, held_exact=held)
+        return keyed(self, "@SharedLengths", lengths=lengths, distances=distances, held_exact=held)
 
 
 @dataclass(frozen=True)
@@ -268,26 +267,23 @@ class Together(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per group; beside: the numbers of the groups that `full_links` counts too."""
-        keys = "collective=collective.name members=part.members relays=part.relays links=part.link_classes"
-        keys += " size_bytes=size alone_exact=alone alone_GBps=alone rate_exact=rate algbw_GBps=rate share full_links"
-        keys, rows = f"{keys} beside alone_s? at_once_s?", list[dict[str, Any]]()
+        rows = list[dict[str, Any]]()
         for number, group in enumerate(self.groups):
             links, beside = self.full_links(number)
             alone, at_once = (group.size and float(group.size / rate) for rate in (group.alone, group.rate))
             more = {"full_links": links, "beside": beside, "alone_s": alone, "at_once_s": at_once}
-            rows.append(keyed(group, keys, **more))
+            rows.append(keyed(group, "@Together.rows", **more))
         return rows
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
         first, kind = self.proofs[0], "exact" if self.exact else "upper"
         gap = 1 - min(group.rate / group.weight for group in self.groups) / first.rate
-        keys = "machine=machine.name rates=machine.rates kind checked gap_exact assumes least_time_s?"
         said: dict[str, Any] = {"kind": kind, "checked": not self.check(), "gap_exact": str(gap)}
         least_s = float(1 / first.rate) if self.groups[0].size else None
         said |= {"assumes": first.assumes, "least_time_s": least_s}
         said["certificates"] = [proof.to_dict() for proof in self.proofs]
-        return super().to_dict() | keyed(self, f"{keys} certificates", **said)
+        return super().to_dict() | keyed(self, "@Together", **said)
 
     def sentence(self) -> str:
         """The answer in one line."""

@@ -62,8 +62,7 @@ def bound(options: Bound) -> None:
 
     def rows() -> list[dict[str, object]]:
         rows = [change.to_dict() | {"links": " ".join(change.pairs)} for change in less or more]
-        keys = "level parts capacity_GBps=capacity crosses rate_exact=bound.rate algbw_GBps=bound.rate limits"
-        rows = rows or [keyed(level, keys, crosses=float(level.crosses)) for level in levels]
+        rows = rows or [keyed(level, "@LevelBound.row", crosses=float(level.crosses)) for level in levels]
         rows = rows or (times.rows() if times else [])
         rows = rows or [{key: row[key] for key in row if key != "words"} for row in best.rows()]
         return [row | {"rates": topology.rates} for row in rows]

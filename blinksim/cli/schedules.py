@@ -43,9 +43,8 @@ def schedules(options: Schedules) -> None:
     rows: list[dict[str, object]] = []
     for name in ready_names():
         schedule = read(name)
-        keys = "name collective algorithm machine=topology.name ranks=topology.ranks chunks sends bound_exact"
         bound = schedule.bound.get("rate_exact")
-        rows.append(keyed(schedule, keys, name=name, collective=str(schedule.collective), bound_exact=bound))
+        rows.append(keyed(schedule, "@Ready.row", name=name, collective=str(schedule.collective), bound_exact=bound))
     columns = ("name", "collective", "algorithm", "machine", "ranks", "bound_exact")
     cells = [tuple(str(row[column] or "-") for column in columns) for row in rows]
     heading = ("schedule", *columns[1:-1], "at most GB/s")

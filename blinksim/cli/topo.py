@@ -42,8 +42,7 @@ def list_machines(options: TopoList) -> None:
     heads = {name: head for name, head in outlines.items() if (options.word or "").lower() in said[name]}
     if not heads:
         raise InputError(f"no machine that blinksim knows has {options.word!r} in its name, maker or description")
-    keys = "name title maker year aliases"
-    rows = [keyed(head, keys, name=name, aliases=also[name]) for name, head in heads.items()]
+    rows = [keyed(head, "@Catalogue.row", name=name, aliases=also[name]) for name, head in heads.items()]
     if answer("topo list", lambda: {"rows": rows, "shapes": {name: one for name, (one, _) in shapes.FORMS.items()}}):
         columns = shutil.get_terminal_size(fallback=(_WIDTH, 24)).columns
         # What the first two columns leave of a line, and how the last two share it.
@@ -82,9 +81,8 @@ def show(options: TopoShow) -> None:
     assumed = machines.assumptions(options.machine)
     facts = "name kind node can capacity_GBps?=capacity"
     devices = [keyed(device, facts, can=sorted(device.can)) for device in topology.devices]
-    keys = "machine=name nodes members relays links rates source devices rows assumed"
     of_default = {"links": topology.default_links(), "rows": topology.rows()}
-    said = keyed(topology, keys, devices=devices, assumed=assumed, **of_default)
+    said = keyed(topology, "@Topology", devices=devices, assumed=assumed, **of_default)
     answer("topo show", lambda: said, lambda: _show(topology, question, assumed))
     if options.plot:
         from blinksim.bounds.compute import bound

@@ -106,8 +106,7 @@ def _fabric(fabric: Fabric, numbers: _Numbers) -> dict[str, Any]:
     row["oversubscription"] = decimal_text(fabric.oversubscription)
     if fabric.levels:
         over = {one: decimal_text(one.oversubscription) for one in fabric.levels if one.oversubscription != 1}
-        keys = "nodes? oversubscription? planes"
-        row["levels"] = [keyed(level, keys, oversubscription=over.get(level)) for level in fabric.levels]
+        row["levels"] = [keyed(level, "@Fabric.levels", oversubscription=over.get(level)) for level in fabric.levels]
     if fabric.group_nodes:
         row |= {"group_nodes": fabric.group_nodes, "group_links": fabric.group_links}
         row |= {"groups": fabric.groups} if fabric.groups else {}

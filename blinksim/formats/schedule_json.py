@@ -86,8 +86,7 @@ def device_to_json(device: Device) -> dict[str, Any]:
 
 def link_to_json(link: Link) -> dict[str, Any]:
     """The JSON object of a link."""
-    keys = "src dst kind lane_bandwidth_Bps lanes latency_s=latency overhead_s=overhead bus?"
-    return keyed(link, keys, lane_bandwidth_Bps=str(link.lane_bandwidth))
+    return keyed(link, "@Link", lane_bandwidth_Bps=str(link.lane_bandwidth))
 
 
 def machine_from_json(entry: Entry) -> Topology:

@@ -86,8 +86,7 @@ class Reproduction(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per figure; a range is a list, its upper end None where it has none."""
-        keys = "table what unit published ours difference_pct note"
-        return [keyed(row, keys, table=part.name) for part in self.tables for row in part.rows]
+        return [keyed(row, "@Reproduction.rows", table=part.name) for part in self.tables for row in part.rows]
 
     def to_dict(self) -> dict[str, Any]:
         """The rows, the source of each table, and the slips."""

@@ -100,8 +100,7 @@ class ExpertTimes(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for every way."""
-        keys = "way=name time_s bandwidth_s=time_s limited_by=limit bytes"
-        return [keyed(way, keys, time_s=self.seconds(way)) for way in self.ways]
+        return [keyed(way, "@ExpertTimes.rows", time_s=self.seconds(way)) for way in self.ways]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: the times, the ways with the bytes on their busiest links, what would save, and the bound."""
@@ -112,9 +111,7 @@ class ExpertTimes(Result):
         values |= {"experts": len(self.routing.placement), "bound": self.bound.to_dict()}
         algbw, factor = self.routing.size / self.time_s, busbw_factor(DISPATCH, self.routing.ranks)
         values |= {"algbw_GBps": algbw / 1e9, "busbw_GBps": algbw * float(factor) / 1e9}
-        keys = "collective=bound.collective.name size_bytes=routing.size time_s cannot_take_less_s=floor_s"
-        keys += " logical_GBps=logical wire_GBps=wire token_bytes=routing.token_size could_take_s=could_s"
-        return keyed(self, keys) | dict(self.takes) | values
+        return keyed(self, "@ExpertTimes") | dict(self.takes) | values
 
     def sentence(self) -> str:
         """The answer in one line."""

@@ -155,19 +155,16 @@ class Projection(Rates, Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints; every key with a unit carries it."""
-        shown = "members relays links rates size_bytes=size model algorithm time_s algbw_GBps=algbw busbw_GBps=busbw"
         found = keyed(self, "machine collective=collective.name")
         found |= {"root": self.collective.root} if self.collective.rooted else {}
-        found |= keyed(self, shown) | {"terms": [keyed(term, "name time_s limit") for term in self.terms]}
+        found |= keyed(self, "@Projection") | {"terms": [keyed(term, "name time_s limit") for term in self.terms]}
         found["bottleneck"] = self.bottleneck
         if self.bound is not None:
-            keys = "ceiling_exact=rate ceiling_words=words ceiling_assumes=assumes ceiling_searched=searched"
-            found |= keyed(self.bound, keys)
+            found |= keyed(self.bound, "@Projection.bound")
             if self.bound.in_network:
                 found["ceiling_in_network_exact"] = exact_GBps(self.bound.in_network[0])
         if self.least is not None:
-            keys = "time_bound_s=time_s time_bound_kind=kind time_bound_words=words time_bound_assumes=assumes"
-            found |= keyed(self.least, keys)
+            found |= keyed(self.least, "@Projection.least")
         return found | dict(self.details)
 
     def rows(self) -> list[dict[str, Any]]:

@@ -345,13 +345,10 @@ class Timeline(Rates, Result):
         form, root = self.schedule.form, " root=collective.root" if self.schedule.collective.rooted else ""
         found = keyed(self.schedule, f"machine=topology.name collective=collective.name{root}")
         found |= keyed(self.schedule.topology, "members relays links=link_classes rates")
-        keys = "size_bytes=size algorithm=schedule.algorithm time_s algbw_GBps=algbw busbw_GBps=busbw"
-        keys += " bound_time_s=bound_s pieces piece_bytes service offer slots protocol=options.protocol"
-        keys += " switching=options.switching messages engine transfers=transfer_count"
         own = {"offer": self.options.offer, "slots": None, "messages": self.options.sent(form)}
         if self.schedule.groups:
             found["groups"], own["busbw_GBps"] = [*map(str, self.schedule.groups)], None
-        found |= keyed(self, keys, **own, **({} if self.time_s else {"algbw_GBps": None}))
+        found |= keyed(self, "@Timeline", **own, **({} if self.time_s else {"algbw_GBps": None}))
         path = [keyed(leg, "place class=kind start_s time_s pieces travel_s") for leg in self.critical_path]
         return found | {"utilisation": self.rows(), "critical_path": path}
 

@@ -237,8 +237,7 @@ class Topology(Tabular):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per directed link."""
-        keys = "src dst class=kind lanes bandwidth_GBps=bandwidth bandwidth_exact=bandwidth"
-        return [keyed(link, f"{keys} latency_s=latency overhead_s=overhead bus") for link in self.links]
+        return [keyed(link, "@Topology.rows") for link in self.links]
 
     def __repr__(self) -> str:
         counts = [f"{sum(d.kind == kind for d in self.devices)} {kind}" for kind in elements.DEVICE_KINDS]

@@ -334,12 +334,10 @@ class Calibration(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        each = "collective size_bytes=size time_s line error"
-        wild = [keyed(of, each, collective=one.collective.name, error=error) for one, of, error in self.wild]
+        wild = [keyed(x, "@Calibration.wild", collective=of.collective.name, error=off) for of, x, off in self.wild]
         kept = [{"class": kind, "quantity": quantity} for kind, quantity in self.kept]
-        keys = "name=table.name measurements rows median_error largest_error spread wild kept nccl?"
         values = {"measurements": len(self.residuals), "rows": self.rows(), "wild": wild, "kept": kept}
-        return keyed(self, keys, **values, nccl=self.nccl and self.nccl.to_dict())
+        return keyed(self, "@Calibration", **values, nccl=self.nccl and self.nccl.to_dict())
 
     def sound(self, series: Sequence[Series]) -> list[Series]:
         """These without what is wild and not as expected either, as where trees ran."""

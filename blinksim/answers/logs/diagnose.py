@@ -463,10 +463,6 @@ class Diagnosis(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per size, with units in the keys."""
-        keys = "size_bytes=size time_s algbw_GBps=algbw busbw_GBps model_time_s=expected.time_s model_algbw_GBps"
-        keys += " model_choice=expected.choice bound_algbw_GBps model_rates bound_rates percent_of_model"
-        keys += " percent_of_bound latency_bound behind wrong interval_low_s=expected.low_s"
-        keys += " interval_high_s=expected.high_s origin=expected.origin"
         rates = {"model_rates": self.expectation.rings.topology.rates, "bound_rates": self.part.rates}
         rows = list[dict[str, Any]]()
         for line in self.lines:
@@ -474,7 +470,7 @@ class Diagnosis(Result):
             most["model_algbw_GBps"] = in_GBps(line.size / line.expected.time_s)
             shares = {"percent_of_model": 100 * line.of_model, "percent_of_bound": 100 * self.of_bound(line)}
             busbw = in_GBps(line.algbw * float(self.factor))
-            rows.append(keyed(line, keys, busbw_GBps=busbw, **most, **shares, **rates))
+            rows.append(keyed(line, "@Diagnosis.rows", busbw_GBps=busbw, **most, **shares, **rates))
         return rows
 
     def to_dict(self) -> dict[str, Any]:
@@ -482,12 +478,6 @@ class Diagnosis(Result):
         lane, line = self.lane, self.largest
         published = {"source": line.expected.origin, "compared_size_bytes": line.size}
         published["percent_of_published"] = 100 * line.of_model
-        keys = "collective=collective.name ranks=part.ranks model=expectation.name bound_exact=bound.rate"
-        keys += " bound_scope=bound.scope bound_words busbw_factor_exact rows normal=as_expected"
-        keys += " first_behind_size_bytes=first_behind.size nccl_otherwise=otherwise"
-        keys += " link_class link_classes=expectation.rings.limits lane_GBps"
-        keys += " model_lane_GBps resembles odd_size_bytes complete ended_early warned_last=ended"
-        keys += " published other_gpus=strange failed to_do status=verdict.status verdict=verdict.words"
         seen, usual = map(in_GBps, lane[:2]) if lane else (None, None)
         said: dict[str, Any] = {"lane_GBps": None if self.sure or self.unlike else seen}
         said |= {"model_lane_GBps": usual, "bound_words": self.bound.certificate.words(self.part)}
@@ -495,7 +485,7 @@ class Diagnosis(Result):
         said |= {"link_class": self.expectation.rings.limits[0], "rows": self.rows()}
         said |= {"to_do": [{"label": label, "words": words} for label, words in self.to_do()]}
         said |= {"odd_size_bytes": [line.size for line in self.odd], "busbw_factor_exact": str(self.factor)}
-        return keyed(self, keys, ended_early="" if self.complete else self.ended, **said)
+        return keyed(self, "@Diagnosis", ended_early="" if self.complete else self.ended, **said)
 
 
 def diagnose(

@@ -118,8 +118,7 @@ class Candidate:
 
     def row(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        keys = "class=kind.name place probability share_left=share tied edits words check=kind.check"
-        return keyed(self, keys, words=f"{self.kind.words} ({self.place})")
+        return keyed(self, "@Candidate.row", words=f"{self.kind.words} ({self.place})")
 
 
 @dataclass(frozen=True, repr=False)
@@ -301,17 +300,12 @@ class Located(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        keys = "log=path size_bytes=line.size time_s=line.time_s healthy_time_s=line.expected.time_s behind=line.behind"
-        keys += " interval_high_s=line.expected.high_s cannot_take_less_s=line.expected.least_s"
-        keys += " status=found.verdict.status verdict=found.verdict.words"
-        logs = [keyed(one, keys) | {"nodes": [node for node, _ in one.job.gpus]} for one in self.seen]
-        said = "machine nodes gpus_per_node=gpus status healthy_probability=healthy"
-        said += " once_in explained hosts rows logs next_run plan pairs apart odd"
+        logs = [keyed(one, "@Located.logs") | {"nodes": [node for node, _ in one.job.gpus]} for one in self.seen]
         pairs = [
             keyed(both[0], "probability tied places", places=[one.row()["words"] for one in both])
             for both in self.pairs
         ]
-        return keyed(self, said, rows=self.rows(), logs=logs, pairs=pairs)
+        return keyed(self, "@Located", rows=self.rows(), logs=logs, pairs=pairs)
 
 
 # Kept, as every question of a machine asks for the same times.

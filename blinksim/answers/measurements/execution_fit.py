@@ -337,10 +337,8 @@ class GpuCalibration(Result):
         """The keys that ``--json`` prints."""
         ran = "gpus collective algorithm protocol size_bytes=used"
         runs = [keyed(case, ran) | {"time_s": time} for case, time in self.measured]
-        keys = "name=table.name measurements rows kept=execution.kept median_error=execution.error.median"
-        keys += " p90_error=execution.error.p90 runs nccl?"
         nccl = self.nccl and self.nccl.to_dict()
-        return keyed(self, keys, measurements=len(self.measured), rows=self.rows(), runs=runs, nccl=nccl)
+        return keyed(self, "@GpuCalibration", measurements=len(self.measured), rows=self.rows(), runs=runs, nccl=nccl)
 
     def __repr__(self) -> str:
         return f"<GpuCalibration {self.table.name}: {len(self.measured)} runs, {self.execution.error.words()}>"

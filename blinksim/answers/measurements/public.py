@@ -112,9 +112,7 @@ class Measured(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per cell; times in milliseconds, as published."""
-        keys = "table nodes ranks_per_node size_bytes=size model=preset model_ms=time_ms published_model_ms=model_ms"
-        keys += " measured_ms efficiency_pct=reached_pct published_efficiency_pct=efficiency_pct note"
-        return [keyed(found, f"{keys} collective", collective="allreduce") for found in self.cells]
+        return [keyed(found, "@Measured.rows", collective="allreduce") for found in self.cells]
 
     def to_dict(self) -> dict[str, Any]:
         """The rows and their source."""
@@ -327,12 +325,9 @@ class PublicMeasurements(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per cell; rates are algbw unless the key says busbw."""
-        of_set = "set=cell.set.name quality=cell.set.quality library=cell.set.library version=cell.set.version"
-        of_cell = "collective=cell.collective nodes=cell.nodes gpus=cell.gpus dtype=cell.dtype size_bytes=cell.size"
-        of_cell += " time_s=cell.time_s busbw_GBps=cell.busbw predicted_s choice error_pct expected_s"
-        keys = f"{of_set} {of_cell} expected_error_pct expected_by fitted bound_GBps=bound.rate of_bound_pct"
         by = (found.expected.origin if found.expected else "" for found in self.cells)
-        return [keyed(found, keys, expected_by=origin) for found, origin in zip(self.cells, by, strict=True)]
+        pairs = zip(self.cells, by, strict=True)
+        return [keyed(found, "@PublicMeasurements.rows", expected_by=origin) for found, origin in pairs]
 
     def summary(self) -> list[dict[str, Any]]:
         """By set, collective, GPUs and band of sizes: the number of cells and the error of the prediction."""
@@ -346,8 +341,7 @@ class PublicMeasurements(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The cells, the summary, and the sources."""
-        keys = "set=name quality library version algorithm members source"
-        sources = [keyed(one, keys) for one in self.sets]
+        sources = [keyed(one, "@PublicMeasurements.sets") for one in self.sets]
         return {"machine": self.machine, "rows": self.rows(), "summary": self.summary(), "sets": sources}
 
     def sentence(self) -> str:

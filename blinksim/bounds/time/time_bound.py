@@ -570,8 +570,7 @@ class TimeBound(Result):
         every = [*self.certificates, *([self.in_network] if self.in_network else [])]
         root = self.collective.root if self.collective.rooted else None
         bounds = [stated(entry, self.topology, self.collective) for entry in every]
-        keys = "collective=collective.name root? size_bytes=size time_bound_s=time_s time_bounds"
-        return keyed(self, keys, root=root, time_bounds=bounds)
+        return keyed(self, "@TimeBound", root=root, time_bounds=bounds)
 
 
 def stated(entry: TimeCertificate, topology: Topology, collective: Collective) -> dict[str, Any]:

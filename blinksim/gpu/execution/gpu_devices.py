@@ -405,8 +405,7 @@ class CopyRate:
     def to_dict(self) -> dict[str, Any]:
         """Keys carry their units."""
         samples = [{"size_bytes": size, "times_s": list(times)} for size, times in self.samples]
-        keys = "way=kind gpu peers blocks alpha_s GBps=rate worst_error_percent samples"
-        return keyed(self, keys, worst_error_percent=100 * self.worst, samples=samples)
+        return keyed(self, "@CopyRate", worst_error_percent=100 * self.worst, samples=samples)
 
 
 def measure_copies(

@@ -257,8 +257,7 @@ def execute(
     given = schedule, schedule.sized(size), element_type(dtype), op, in_place, RunOptions.gather(**options)
     task = Task(*given)
     program, outcome = import_module(EXECUTORS[executor]).run(task, check)
-    keys = "collective=schedule.collective algorithm=schedule.algorithm op dtype=kind.name count"
-    asked = keyed(task, f"{keys} itemsize=kind.itemsize size_bytes in_place tolerance=reference.tolerance")
+    asked = keyed(task, "@Execution.how")
     asked |= keyed(program, "ops slices staged") | {"executor": executor}
     asked["links"], asked["groups"] = schedule.topology.default_links(), tuple(map(str, schedule.groups))
     asked["piece_bytes"] = program.piece_units * program.unit * program.kind.itemsize
@@ -383,14 +382,11 @@ class Execution(Outcome, Result):
             spread = {"min_s": min(self.times_s), "max_s": max(self.times_s)}
             spread["cv_percent"] = 100 * pstdev(self.times_s) / mean(self.times_s)
             spread["times_s"] = list(self.times_s)
-        keys = "machine collective root algorithm members relays links rates size_bytes used_bytes rounding count dtype"
-        keys += " op in_place executor hardware ops slices piece_bytes protocol staged ok checked wrong max_error"
-        keys += " tolerance time_s algbw_GBps=algbw busbw_GBps=busbw groups?"
         what, finite = self.collective, self.max_error is not None and isfinite(self.max_error)
         more: dict[str, Any] = {"collective": what.name, "root": what.root if what.rooted else None}
         more |= {"op": self.op if what.reduces or self.groups else None, "rounding": self.rounding or None}
         more |= {"groups": list(self.groups) or None, "checked": self.wrong is not None}
-        return keyed(self, keys, **more, max_error=self.max_error if finite else None) | spread
+        return keyed(self, "@Execution", **more, max_error=self.max_error if finite else None) | spread
 
     def rows(self) -> list[dict[str, Any]]:
         """One row with the keys of `to_dict`, without the samples."""
