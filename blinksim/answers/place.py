@@ -612,7 +612,9 @@ def place_mesh(
         raise InputError(f"size: give one for all axes of mesh={mesh}, or {len(sides)}")
     sizes = tuple(map(size_of, given))
     search = _Search(topology, wanted, mesh, sizes or (1,) * len(sides))
-    best, exact = search.best()
+    # Without lists nothing says beforehand how long the bounds of groups at once take.
+    limit = None if search.listed else float(budget.MOST_SECONDS)
+    best, exact = budget.within(limit, f"order of the mesh {mesh}", search.best, spare=False)
     if best is None:
         raise InfeasibleError(f"mesh={mesh} of {topology.name}: the links connect the groups of no order")
     alike, counted = search.alike(best)

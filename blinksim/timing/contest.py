@@ -256,6 +256,9 @@ NEARLY = 0.985
 _FEW_TREES, _LESS = 3, Fraction(1, 100)
 # Ranks up to which the paths of an exchange are looked for even where rails reach the best rate.
 _FEW_RANKS = 16
+# Equal trees from every root: of 1 MiB one makes an allgather 3 % quicker on a DGX-1 V100, 11 % on a P100 and 22 % on
+# MI250, four a broadcast 2 and 4 %, in 0.01 to 0.07 s each.
+_EQUAL = 1, 2, 4
 # Sends up to which a schedule is built unasked.
 MOST_SENDS = 2_500_000
 # Algorithms with a solver that may be considered; the ranks up to which that takes about a second, and some.
@@ -369,18 +372,21 @@ def forms(
 
 @lru_cache(maxsize=8)
 def other_trees(best: Candidate) -> tuple[Candidate, ...]:
-    """Other packed trees of a cluster, about as good on the links as the best.
+    """Other packed trees, about as good on the links of a cluster as the best.
 
-    Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
-    Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner.
+    In one node, few equal trees from every root: they may be lower, and send fewer messages. Of several, where only
+    many trees reach the best rate, few ones that lose up to a hundredth of it, which send fewer messages, too; and
+    where links between switches can carry a copy for every node, one for a leaf may be sent on sooner.
     """
     from blinksim.algorithms.building.symmetric_trees import rooted_host_trees, symmetric_host_trees
     from blinksim.algorithms.packed import build, from_hosts
     from blinksim.packing.hosts import Keep, read_hosts
 
     part, collective, rate = best.compact.topology, best.timed.collective, best.rate
-    if part.nodes < 2 or not rate:
+    if not rate or (part.nodes < 2 and (part.ranks > _FEW_RANKS or collective.phases > 1 or collective.personalized)):
         return ()
+    if part.nodes < 2:
+        return tuple(Candidate(build(part, collective, trees=trees)) for trees in _EQUAL)
     if collective.personalized:
         return (Candidate(build(part, collective, templates=False)),) if part.ranks <= _FEW_RANKS else ()
     hosts, found = read_hosts(part), list[Any]()
