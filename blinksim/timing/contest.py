@@ -365,28 +365,33 @@ def forms(
     best = (symmetric(part, collective) if packed else None) or entry.parallel(part, collective)
     if not (packed and sizes):
         return [best, *best.on_fewer_routes]
-    every = best, *other_trees(best)
+    every = best, *other_trees(best), *equal_trees(part, collective)
     ends = (max(sizes), min(sizes)) if every[1:] and sort else ()
     return sorted(every, key=lambda one: [cost(fewer_trees(one, s), s).time_s for s in ends])
 
 
+def equal_trees(part: Topology, collective: Collective) -> list[Candidate]:
+    """Few equal trees from every root in one node, which may be lower than the best and send fewer messages."""
+    from blinksim.algorithms.packed import build
+
+    few = part.nodes < 2 and part.ranks <= _FEW_RANKS and collective.phases == 1 and not collective.personalized
+    return [Candidate(build(part, collective, trees=trees)) for trees in _EQUAL if few]
+
+
 @lru_cache(maxsize=8)
 def other_trees(best: Candidate) -> tuple[Candidate, ...]:
-    """Other packed trees, about as good on the links of a cluster as the best.
+    """Other packed trees of a cluster, about as good on the links as the best.
 
-    In one node, few equal trees from every root: they may be lower, and send fewer messages. Of several, where only
-    many trees reach the best rate, few ones that lose up to a hundredth of it, which send fewer messages, too; and
-    where links between switches can carry a copy for every node, one for a leaf may be sent on sooner.
+    Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
+    Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner.
     """
     from blinksim.algorithms.building.symmetric_trees import rooted_host_trees, symmetric_host_trees
     from blinksim.algorithms.packed import build, from_hosts
     from blinksim.packing.hosts import Keep, read_hosts
 
     part, collective, rate = best.compact.topology, best.timed.collective, best.rate
-    if not rate or (part.nodes < 2 and (part.ranks > _FEW_RANKS or collective.phases > 1 or collective.personalized)):
+    if part.nodes < 2 or not rate:
         return ()
-    if part.nodes < 2:
-        return tuple(Candidate(build(part, collective, trees=trees)) for trees in _EQUAL)
     if collective.personalized:
         return (Candidate(build(part, collective, templates=False)),) if part.ranks <= _FEW_RANKS else ()
     hosts, found = read_hosts(part), list[Any]()
