@@ -45,7 +45,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
 
     Raises `InfeasibleError` as `rails_for` does.
     """
-    rails = rails_for(topology, "rail_aligned")
+    rails = rails_for(topology, collective, "rail_aligned")
     if collective.routing is not None:
         return token_schedule(topology, collective, "rail_aligned")
     return of_pieces(collective, rails, *pieces_of(collective, rails), "rail_aligned")

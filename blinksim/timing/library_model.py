@@ -970,7 +970,7 @@ def sent_by(part: Topology, collective: Collective) -> tuple[str, ...]:
             rails = symmetric_rails(part)
             if rails is None or not rails.alike:
                 algorithm("rail_aligned").check_size(part.ranks, collective.name)
-                rails_for(part, "rail_aligned")
+                rails_for(part, collective, "rail_aligned")
             return (*found, "rail_aligned")
     return tuple(found)
 

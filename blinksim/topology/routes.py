@@ -217,20 +217,20 @@ class Router:
     def equal_routes(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
         """All routes that are as good as `route`, each as often as the data should take it.
 
-        The routes part where parallel links do, and where several devices are as near. Those that pass one
-        device that holds data and a fabric all pass the same one. Every branch is taken equally often, or as
-        its bandwidth demands; if that needs more than `MOST_ROUTES` routes, as equally as those allow. `route`
-        is one of them.
+        The routes part where parallel links do, and where several devices are as near; all pass the same
+        devices that hold data, unless they pass several. Every branch is taken equally often, or as its
+        bandwidth demands; if that needs more than `MOST_ROUTES` routes, as equally as those allow. `route` is
+        one of them.
         """
         if dst in self._bundles[src]:
             return tuple((i,) for i in self._bundles[src][dst][0])
         route = self.route(src, dst)
         region = self._region(src, dst)
         if dst not in self._arrivals[region]:
-            ways, through = [route], [self._head[link] for link in route[:-1]]
-            inside = self.topology.device_nodes[through].min() >= 0
-            if inside or sum(map(self._holds.__getitem__, through)) > 1:
-                # Past all neighbours in turn; over a fabric where one end has no port to the other's.
+            ways = [route]
+            through = [self._head[link] for link in route[:-1]]
+            if sum(map(self._holds.__getitem__, through)) > 1 and self.topology.device_nodes[through].min() < 0:
+                # Over a fabric where one end has no port that reaches the other's: all their neighbours' ports in turn.
                 past, first = self._region(src, dst, past_members=True), self._position[src]
                 turns = (self._found(past, dst, turn) for turn in range(first + 1, first + MOST_ROUTES))
                 ways += dict.fromkeys(takewhile(route.__ne__, turns))

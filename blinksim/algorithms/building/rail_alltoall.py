@@ -106,15 +106,18 @@ class RailRoutes:
         return of_sends((self.rails.topology, *what), shares, ranks, columns, self.flat())
 
 
-def rails_for(topology: Topology, name: str) -> Rails:
+def rails_for(topology: Topology, collective: Collective, name: str) -> Rails:
     """The rails of what is called so.
 
-    Raises `InfeasibleError` for a single node, and for nodes with other members or without switches between
-    them.
+    Raises `InfeasibleError` for a single node, for nodes with other members or without switches between
+    them, and where members of a node reach each other only through others, which tokens do not mind.
     """
     if (rails := read_rails(topology)) is None:
         needs = "two or more nodes with members of the same names and switches between"
         raise InfeasibleError(f"{name} needs {needs}; take packed")
+    inner = {topology.links[link].dst for routes in rails.inside for route in routes for link in route[:-1]}
+    if collective.routing is None and any(topology.device(passed).holds for passed in inner):
+        raise InfeasibleError(f"{name}: members of a node reach each other only through others; take packed")
     return rails
 
 
@@ -363,10 +366,10 @@ Chosen = Callable[[tuple[int, ...], int, Delays], Course]
 def build_joined(algorithm: str, choose: Chosen, topology: Topology, collective: Collective) -> Schedule:
     """Every block of every rank, in steps form; nodes are a circle.
 
-    Raises `InfeasibleError` for a single node, and for nodes that differ in members or adapters or without switches
-    between them.
+    Raises `InfeasibleError` for a single node, for nodes that differ in members or adapters or without switches
+    between them, and where members of a node reach each other only through others.
     """
-    rails = rails_for(topology, algorithm)
+    rails = rails_for(topology, collective, algorithm)
     if collective.traffic is not None or not alike(rails):
         if algorithm != "rail_joined":
             raise InfeasibleError(f"{algorithm} needs nodes with the same members and adapters; take rail_joined")
@@ -383,7 +386,7 @@ def joined_candidate(name: str, choose: Chosen, topology: Topology, collective: 
     if collective.traffic is not None:
         traffic = collective.traffic
         try:
-            whole = rails_for(topology, name)
+            whole = rails_for(topology, collective, name)
             sums = place_sums(whole, whole.by_place(traffic.matrix), 1 / spread_time(whole, traffic))
         except InfeasibleError:
             return None
