@@ -194,12 +194,14 @@ def candidates(
     if not rivals.on_links:
         return Candidates(rivals, size, tuple(answers))
     given = inf if seconds is None else seconds
+    # Times of a search that nothing can beat, which ended it.
+    proved = list[float]()
     with stoppable():
         simulated = of_the_quickest(rivals, answers, _MOST_IN_ALL, start + _FOR_RIVALS * given, messages)
         left = given - min(_MOST_RESERVED_S, _RESERVED * given) - (monotonic() - start)
         best = min(simulated or answers, key=lambda one: one.time_s)
         if search and left > _PROOF_S and not _proven(best, best.time_s):
-            say = _so_far(best, report)
+            say = _so_far(best, report, proved)
             # A search that does not end by itself is ended this much later.
             limit = {} if seconds is None else {"time_limit": max(LEAST_SEARCH_S, left - _PROOF_S)}
             made = rivals.among(dict(searches(part, collective, size, {"report": say, **limit})))
@@ -207,12 +209,11 @@ def candidates(
             searched = made.answers(size)
             answers += searched
             simulated += of_the_quickest(made, searched, MOST_SIMULATED, start + given - _PROOF_S, messages)
-        stopped = asked_to_stop()
+        interrupted = asked_to_stop() and not proved
     # In steps, the sums of alpha and beta join what a connection sends.
     others = () if messages == "single" and simulated else answers
     timed = {one.algorithm: one for one in (*others, *simulated)}
     ordered = sorted(timed.values(), key=lambda one: one.time_s)
-    interrupted = stopped and not _proven(ordered[0], ordered[0].time_s)
     return Candidates(rivals, size, tuple(ordered), messages, interrupted)
 
 
@@ -269,8 +270,8 @@ def _proven(found: Projection, seconds: float) -> bool:
     return found.least is not None and seconds <= (1 + _ROUNDING) * found.least.time_s
 
 
-def _so_far(first: Projection, report: Callable[[str], None] | None) -> Callable[[float], None]:
-    """A reporter of the best time so far, in seconds, and of the bound; it stops the search at that."""
+def _so_far(first: Projection, report: Callable[[str], None] | None, proved: list[float]) -> Callable[[float], None]:
+    """A reporter of the best time so far, in seconds, and of the bound; at that it stops the search and is `proved`."""
     bound = f", at least {format_time(first.least.time_s)}" if first.least else ""
     best = first.time_s
 
@@ -280,6 +281,7 @@ def _so_far(first: Projection, report: Callable[[str], None] | None) -> Callable
         if report:
             report(f"{format_time(best)} so far{bound}")
         if _proven(first, best):
+            proved.append(best)
             stop()
 
     say(best)

@@ -550,7 +550,7 @@ class Library(TimingModel):
         models = [*filter(None, (self.stated(collective, size), healthy.stated(collective, size)))]
         if len(models) < 2:
             # Likes are compared: rails that an edit leaves unlike carry neither.
-            sold = self if (old := as_sold(self.question)) == self.question else self.at(old)[0]
+            sold = self if (old := as_sold(self.question, self.nodes)) == self.question else self.at(old)[0]
             here, new, *parts = (x.nominal(collective) for x in (self, sold, healthy, *sold._nodes_alike))
             own = min(map(partial(sent_by, collective=collective), parts), key=len)
             sends, sound = sold.links(collective, size, own), healthy.links(collective, size, own)
@@ -943,9 +943,11 @@ def _on_one_node(question: Question) -> Question:
     """The question of one node where GPUs of it alone are named: the same job, whatever others there are."""
     if question.nodes == 1 or not question.members or question.edits:
         return question
-    homes, names = zip(*(one.split(".", 1) for one in question.member_names(question.whole())), strict=True)
+    whole = question.whole()
+    named = question.member_names(whole)
+    homes, names = zip(*(one.split(".", 1) for one in named), strict=True)
     one = replace(question, nodes=1, members=",".join(names), relays=None)
-    return one if len({*homes}) == 1 else question
+    return one if len({*homes}) == 1 and {*named} <= {*whole.holders} else question
 
 
 @lru_cache(maxsize=64)

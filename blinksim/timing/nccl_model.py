@@ -107,8 +107,7 @@ class NcclTuner(TimingModel):
         if one.rates not in (None, *get_args(RatesName)):
             planned = self.at_its_rates(replace(one, rates=None))
             known = replace(planned.whole(), members=machine.members, relays=())
-        # Inside one node NCCL sees how many lanes there are.
-        if machine.nodes > 1 and (new := as_sold(planned)) != planned:
+        if machine.nodes > 1 and (new := as_sold(planned, machine.nodes)) != planned:
             node, sold = known.device_nodes, new.whole()
             ends = zip(node[known.link_columns.src], node[known.link_columns.dst], known.links, sold.links, strict=True)
             known = replace(known, links=tuple(port if out != into else link for out, into, link, port in ends))
@@ -167,7 +166,8 @@ class NcclTuner(TimingModel):
             far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
             part, grants, ceiling = bounds_of(whole, self.nodes, collective, reduces, far)
             bounded = replace(one, bound=ceiling, grants=grants)
-            least = size * max(1 / float(ceiling.rate), load_of(part, collective, one.pick))
+            load = load_of(part, collective, one.pick) if part.nodes > 1 else 0.0
+            least = size * max(1 / float(ceiling.rate), load)
             if least > one.time_s:
                 # NCCL knows neither of switches between nodes that are too narrow, nor of buses that links
                 # share, nor, on two nodes, of a network that is slower than channels inside a node.
@@ -272,9 +272,13 @@ def projections(
     return found
 
 
-def as_sold(question: Question) -> Question:
-    """The question of the machine before links were degraded, which libraries take it for."""
-    return replace(question, edits=tuple(edit for edit in question.edits if not edit.startswith("degrade ")))
+def as_sold(question: Question, nodes: int) -> Question:
+    """The question of the machine before links were degraded, which libraries take it for.
+
+    Inside one node they see how many lanes there are.
+    """
+    edits = (edit for edit in question.edits if not edit.startswith("degrade ") or (nodes == 1 and "lanes=" in edit))
+    return replace(question, edits=tuple(edits))
 
 
 @lru_cache(maxsize=8)

@@ -379,7 +379,7 @@ def test_a_slow_adapter_is_left_out_meanwhile() -> None:
 )
 def test_the_commands_are_those_of_the_class_of_fault(machine: str, edit: str, fault: str) -> None:
     found = bs.health(bs.load(machine, edits=edit))
-    kinds = {kind.name: kind for kind in classes(found.machine.device(found.machine.members[0]).library)}
+    kinds = {kind.name: kind for kind in classes(found.machine.device(found.machine.members[0]).library, ())}
     assert found.missing
     assert f"  check       {kinds[fault].check}" in found.text().splitlines()
 

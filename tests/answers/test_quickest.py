@@ -311,12 +311,12 @@ def test_messages_need_a_size_and_links_alone(capsys: pytest.CaptureFixture[str]
         bs.synthesize("dgx1-v100", "allgather", messages="single")
     with pytest.raises(InputError, match="execution counts more"):
         bs.synthesize(MACHINE.select([0, 1]), "allgather", size="1MiB", messages="single")
-    given = ["--size", "64KiB", "--messages", "single", "--time-limit", "1"]
+    given = ["--size", "16KiB", "--messages", "single", "--time-limit", "1"]
     assert run(["synth", "dgx1-v100", "broadcast", *given]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("  model     simulate") and " --messages single: message by message" in line
                for line in lines)  # fmt: skip
-    assert lines[-1].endswith("--size 64KiB --messages single --time-limit 1 -o schedule.json")
+    assert lines[-1].endswith("--size 16KiB --messages single --time-limit 1 -o schedule.json")
 
 
 @pytest.mark.slow

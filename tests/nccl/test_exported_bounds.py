@@ -36,8 +36,9 @@ def test_a_file_has_the_bound_of_its_machine(
     "machine", ["hgx-h100", "hgx-h200", "dgx1-v100", "dgx2", "p5", "gb200-nvl4", "dgx-a100", "l40s-pcie"]
 )
 def test_a_file_takes_what_its_machine_does(tmp_path: Path, machine: str, collective: str) -> None:
-    """GPUs are numbered in the file, so that what is published of their like counts."""
+    """GPUs are numbered in the file, so that what is published of their like counts: two have links as DGX A100."""
     path = tmp_path / "file.xml"
     bs.write(bs.export(bs.load(machine), "nccl-topo"), path)
     by_name, by_file = (taken(bs.Question(str(one)), collective, [2**28])[0] for one in (machine, path))
-    assert by_file.time_s == pytest.approx(by_name.time_s, rel=1e-3)
+    lent = by_file.details["origin"].startswith("measured on dgx-a100 and 1 other machine")
+    assert by_file.time_s == pytest.approx(by_name.time_s, rel=0.02 if lent else 1e-3)

@@ -180,7 +180,7 @@ def test_a_comparison_with_nccl_shows_no_time_below_its_bound() -> None:
 
 @pytest.mark.parametrize(("over", "per_leaf_GBps"), [(1, None), (8, 200), (32, 50)])
 def test_a_narrow_fabric_is_not_outrun(over: int, per_leaf_GBps: int | None) -> None:
-    """NCCL's search does not see it: 12 of 16 shards enter each group of four nodes through what its leaf passes on."""
+    """NCCL's search does not see it: a ring passes all shards but one into each group of four nodes."""
     shape = f"fabric shape=tree leaf_nodes=4 oversubscription={over}"
     model, whole = NcclTuner().at(Question("hgx-h100", nodes=16, edits=(shape,)))
     [(_, found)] = model.stated(whole, Collective("allgather"), 2**30, ["nccl"])
@@ -189,14 +189,13 @@ def test_a_narrow_fabric_is_not_outrun(over: int, per_leaf_GBps: int | None) -> 
     if per_leaf_GBps is None:
         assert raised == []
         return
-    assert found.time_s == pytest.approx(2**30 * 12 / 16 / (per_leaf_GBps * 1e9))
+    assert found.time_s == pytest.approx(2**30 * 127 / 128 / (per_leaf_GBps * 1e9))
     assert len(raised) == 1
     assert found.bound is not None
     assert found.bottleneck == found.bound.words
-    # Filling and draining takes the latencies of some hops, by which what is shown is longer.
+    # Other schedules pass twelve of sixteen shards: what nothing is quicker than is less than what a ring takes.
     assert shown.least is not None
-    assert found.time_s < shown.time_s == pytest.approx(shown.least.time_s, rel=1e-9)
-    assert shown.time_s - found.time_s < 20e-6
+    assert 0.7 * found.time_s < shown.least.time_s < found.time_s == shown.time_s
 
 
 def test_nccl_over_pcie_is_granted_all_links() -> None:
