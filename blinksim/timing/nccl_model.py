@@ -172,7 +172,9 @@ class NcclTuner(TimingModel):
                 # NCCL knows neither of switches between nodes that are too narrow, nor of buses that links
                 # share, nor, on two nodes, of a network that is slower than channels inside a node.
                 why = "beyond NCCL's model: the links allow no less"
-                bounded = replace(bounded.raised(least, why, "bound"), bottleneck=ceiling.words)
+                sent = f"what {one.pick.partition(' ')[0]} sends between nodes"
+                words = sent if load * float(ceiling.rate) > 1 else ceiling.words
+                bounded = replace(bounded.raised(least, why, "bound"), bottleneck=words)
             if self.channels is not None:
                 by = details["nccl_algorithm"], details["nccl_protocol"]
                 takes = Timing(*by, one.time_s, one.terms[0].time_s, one.algbw)

@@ -192,7 +192,7 @@ def test_a_narrow_fabric_is_not_outrun(over: int, per_leaf_GBps: int | None) -> 
     assert found.time_s == pytest.approx(2**30 * 127 / 128 / (per_leaf_GBps * 1e9))
     assert len(raised) == 1
     assert found.bound is not None
-    assert found.bottleneck == found.bound.words
+    assert found.bottleneck == "what ring sends between nodes"
     # Other schedules pass twelve of sixteen shards: what nothing is quicker than is less than what a ring takes.
     assert shown.least is not None
     assert 0.7 * found.time_s < shown.least.time_s < found.time_s == shown.time_s
