@@ -550,7 +550,9 @@ def evened(topology: Topology) -> Topology | None:
     Nodes of known symmetries are alike, as every change of a single one takes these away.
     """
     alike = topology.symmetries or topology.nodes < 2
-    return None if alike else _of_links(topology, _common_links(topology))
+    even = None if alike else _of_links(topology, _common_links(topology))
+    orders = node_generators(len(even.devices), alike_nodes_of(encoded(even))) if even else ()
+    return even and replace(even, symmetries=tuple(tuple(one.tolist()) for one in orders))
 
 
 @per_topology
@@ -569,11 +571,8 @@ def _of_links(topology: Topology, links: tuple[Link, ...]) -> Topology | None:
 
     Whatever runs there runs on `topology`, over links that are no narrower and no slower.
     """
-    even = regarded(topology, {"index": topology.index}, links=links).pruned()
-    if even.links == topology.links or unserved(even):
-        return None
-    orders = node_generators(len(even.devices), alike_nodes_of(encoded(even)))
-    return replace(even, symmetries=tuple(tuple(one.tolist()) for one in orders))
+    poorer = regarded(topology, {"index": topology.index}, links=links).pruned()
+    return None if poorer.links == topology.links or unserved(poorer) else poorer
 
 
 def _common_links(topology: Topology) -> tuple[Link, ...]:
