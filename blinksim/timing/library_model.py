@@ -164,8 +164,9 @@ class Library(TimingModel):
         model = Library(**{of: getattr(self, of) for of in _SETTINGS} | settings)
         named, machine = get_args(RatesName), question.machine
         name, table = (isinstance(machine, Topology) and machine.loaded_from) or ("", "")
-        own = isinstance(machine, Topology) and (machine.edits or machine.source.startswith(RECORDED))
-        own = own or bool(question.members) or getattr(machine, "members", ()) != getattr(machine, "holders", ())
+        own = isinstance(machine, Topology) and any(
+            (machine.edits, machine.source.startswith(RECORDED), question.members, machine.members != machine.holders)
+        )
         if isinstance(machine, Topology) and name and (own or table not in named):
             # The same question by name and edits has the same answer.
             nodes, edits = max(machine.nodes, question.nodes), (*machine.edits, *question.edits)
