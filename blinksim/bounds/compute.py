@@ -207,18 +207,21 @@ class _Question:
         # A network that is its own reverse gives the same cut, read from the other side.
         work = net.reversed() if transposed else net
         weight = np.zeros(net.vertices, dtype=np.int64)
+        root, groups = net.members[collective.root], list[Ints]()
         if name == "broadcast":
-            weight[net.members[collective.root]] = 1
+            weight[root] = 1
             sinks = np.delete(net.members, collective.root)
+            # The other nodes are alike to the root, in any order.
+            if (alike := node_group(self.topology)) is not None:
+                groups += [*np.delete(alike.table, alike.node[root], axis=0).T, *alike.table[alike.node[root], :, None]]
         else:
             weight[net.members] = list(self.shares) or 1
             sinks = net.members[[collective.root]] if name == "gather" else net.members
             sinks = sinks[weight[sinks] < weight.sum()]
-        alike: Sequence[Ints] = ()
         if name == "allgather" and not self.shares and (self.topology.symmetries or self.topology.nodes > 1):
-            ranked = set(net.members.tolist())
-            alike = [np.array(group) for group in orbits(self.topology) if group[0] in ranked]
-        _, side = tightest(work, weight, sinks, alike)
+            groups += [np.array(group) for group in orbits(self.topology)]
+        asked = {*sinks.tolist()}
+        _, side = tightest(work, weight, sinks, [group for group in groups if group[0] in asked])
         names, limits = work.side_names(self.topology, side)
         return Cut.of(self.topology, collective, names, limits, self.shares)
 
