@@ -213,7 +213,8 @@ class _Question:
             sinks = np.delete(net.members, collective.root)
             # The other nodes are alike to the root, in any order.
             if (alike := node_group(self.topology)) is not None:
-                groups += [*np.delete(alike.table, alike.node[root], axis=0).T, *alike.table[alike.node[root], :, None]]
+                own = alike.node[root]
+                groups += [*np.delete(alike.table, own, axis=0).T, *alike.table[own, :, None]]
         else:
             weight[net.members] = list(self.shares) or 1
             sinks = net.members[[collective.root]] if name == "gather" else net.members

@@ -10,9 +10,10 @@ import json
 import os
 import socket
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import cached_property
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import Any, Protocol
@@ -251,8 +252,7 @@ class Group:
         self.closed = False
         self._loaded = 0
         self._names: dict[int, str] = {}
-        # The launches of a call; compiled once.
-        self.prepare = lru_cache(_MOST_CALLS)(self.compiled)
+        self._calls: OrderedDict[Call, list[Launch]] = OrderedDict()
         # Whether packets can be used and how many blocks, as all ranks can; and everyone's handle.
         same = {"version": __version__, "ranks": self.ranks, "plan": plan.fingerprint}
         same |= {"segment": repr(self.segment), "backend": type(backend).__name__}
@@ -328,26 +328,31 @@ class Group:
     def choose_by(self, plan: JobPlan) -> None:
         """Takes other rules from now on, on all ranks alike."""
         self.planner.plan = plan
-        self.prepare.cache_clear()
+        self._calls.clear()
 
-    def compiled(self, call: Call) -> list[Launch]:
-        """The launches of a call, which `prepare` keeps."""
-        launches = self.planner.launches(call)
-        for launch in launches:
-            # Lets others look up what a signature stands for.
-            if launch.signature not in self._names:
-                self._names[launch.signature] = launch.says
-                with suppress(*_STORE_GONE):
-                    self.store.set(f"call/{self.rank}/{launch.signature}", launch.says)
-        if self.relayed:
-            # To load may take until launches of other groups end, which wait for what is relayed here.
+    def prepare(self, call: Call) -> list[Launch]:
+        """The launches of a call; compiled once."""
+        if (launches := self._calls.get(call)) is None:
+            launches = self.planner.launches(call)
             for launch in launches:
-                self.backend.load(launch, call.op)
-            self._loaded += 1
-            self._meet(f"loaded call {self._loaded}", self.timeout_s)
-        blocks = max(1, launches[0].program.queue_counts[self.rank] * launches[0].program.slices)
-        times = f"{len(launches)} launch{'es' * (len(launches) > 1)} of {blocks} block{'s' * (blocks > 1)}"
-        self._say(f"{call} ({format_size_about(call.nbytes)}): {launches[0].by}, {times}")
+                # Lets others look up what a signature stands for.
+                if launch.signature not in self._names:
+                    self._names[launch.signature] = launch.says
+                    with suppress(*_STORE_GONE):
+                        self.store.set(f"call/{self.rank}/{launch.signature}", launch.says)
+            if self.relayed:
+                # To load may take until launches of other groups end, which wait for what is relayed here.
+                for launch in launches:
+                    self.backend.load(launch, call.op)
+                self._loaded += 1
+                self._meet(f"loaded call {self._loaded}", self.timeout_s)
+            self._calls[call] = launches
+            blocks = max(1, launches[0].program.queue_counts[self.rank] * launches[0].program.slices)
+            times = f"{len(launches)} launch{'es' * (len(launches) > 1)} of {blocks} block{'s' * (blocks > 1)}"
+            self._say(f"{call} ({format_size_about(call.nbytes)}): {launches[0].by}, {times}")
+            if len(self._calls) > _MOST_CALLS:
+                self._calls.popitem(last=False)
+        self._calls.move_to_end(call)
         return launches
 
     def _look_up(self, signature: int) -> str:
