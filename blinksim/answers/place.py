@@ -326,7 +326,10 @@ class _Asked(NamedTuple):
         if size > 1:
             wanted = Collective("allreduce") if self.collective.traffic else replace(self.collective, root=0)
             relays = "idle" if self.idle else "none"
-            rows = place(topology.subset(members), size, wanted, links=self.links, relays=relays)
+            # Of too many choices the links between nodes stay out, which tell GPUs apart that are alike in the node.
+            few = comb(len(members), size) <= LIMIT
+            part = topology.subset(members) if few else topology.select(members, links=self.links)
+            rows = place(part, size, wanted, links=self.links, relays=relays)
         places = np.array([[members.index(name) for name in row.members] for row in rows])
         rates = np.array([float(row.rate or 0) for row in rows])
         # Links out of the node that GPUs reach without passing others.
@@ -394,11 +397,13 @@ def _divisions(asked: _Asked, count: int, moves: Sequence[Ints], maps: Sequence[
     images, perms = np.array(maps, int).reshape(-1, len(ranks)), np.array(moves, int).reshape(-1, len(node))
     alike = orbit_labels(len(ranks), [*images[(rail[perms[:, ends]] == rail[ends]).all(axis=1)]])
     exchanged = orbit_labels(len(ranks), [*images[(images != ranks).sum(axis=1) == 2]])
-    label = node[[topology.index[name] for name in asked.candidates]] if topology.nodes > 1 else exchanged
+    label = node[[topology.index[name] for name in asked.candidates]]
+    nodes = len(np.unique(label))
+    label = label if nodes > 1 else exchanged
     groups = [np.flatnonzero(label == one) for one in np.unique(label)]
     sorts = [tuple(alike[group].tolist()) for group in groups]
     to_rails, kinds = rail[dst, None] == np.unique(rail[ends]), Kinds()
-    for number in range(1, min(count, topology.nodes) + 1):
+    for number in range(1, min(count, nodes) + 1):
         size, more = divmod(count, number)
         sizes = [size + 1] * more + [size] * (number - more)
         able = [(sort, group) for sort, group in zip(sorts, groups, strict=True) if len(group) >= sizes[0]]
@@ -406,7 +411,7 @@ def _divisions(asked: _Asked, count: int, moves: Sequence[Ints], maps: Sequence[
             known = {(sort, one): group for sort, group in able for one in sizes}
             parts = {key: asked.parts(group, key[1], exchanged, to_rails) for key, group in known.items()}
             subset = _division(able, sizes, parts)
-            kinds[subset] = (subset,), comb(len(able[0][1]), count) if topology.nodes == 1 else 1
+            kinds[subset] = (subset,), comb(len(able[0][1]), count) if nodes == 1 else 1
     return kinds
 
 

@@ -241,8 +241,24 @@ def test_what_cannot_be_ranked() -> None:
         place(machine, 9)
     with pytest.raises(InputError, match="none, idle"):
         place(machine, 2, relays="all")
-    with pytest.raises(InputError, match="too many to rank"):
-        place(load("torus:8x8"), 8)
+    for many in (load("torus:8x8"), load("tpu-v5p", nodes=2)):
+        with pytest.raises(InputError, match="too many to rank"):
+            place(many, 8)
+
+
+def test_gpus_of_a_node_that_only_rails_tell_apart_are_chosen_among_millions() -> None:
+    """72 GPUs on NVSwitches, each on one of four rails: half of them on each of two nodes, and one whole domain."""
+    rows = place(load("gb200-nvl72", nodes=2), 72)
+    assert [[*nodes_of(row.members).values()] for row in rows] == [[36, 36], [72]]
+    # Every node sends 50 GB/s for each of its GPUs, and 900 inside: a hair more than one domain alone.
+    alone = Fraction(900 * GB * 72, 2 * 71)
+    assert rows[1].rate == alone
+    assert rows[0].rate is not None
+    assert alone < rows[0].rate < 2 * alone
+
+
+def nodes_of(members: Sequence[str]) -> Counter[str]:
+    return Counter(name.partition(".")[0] for name in members)
 
 
 def test_tiles_are_chosen_among_tiles(capsys: pytest.CaptureFixture[str]) -> None:

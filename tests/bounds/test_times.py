@@ -322,3 +322,13 @@ def test_one_place_of_a_kind_is_as_good_as_all(
     by_kind = found()
     monkeypatch.setattr(Delays, "alike", lambda _, things: list(range(len(things))))
     assert by_kind == found()
+
+
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100", "dgx1-v100"])
+@pytest.mark.parametrize("name", ["allreduce", "allgather", "broadcast", "reduce"])
+def test_relays_that_add_pass_no_theorem_by(machine: str, name: CollectiveName) -> None:
+    """Idle GPUs that reduce and multicast do what ranks would do else: nothing that counts messages of ranks holds."""
+    part = bs.load(machine).select([0, 1, 2, 3], "idle", relays_reduce=True)
+    made = bs.synthesize(part, name, algorithm="packed")
+    for size in (2**14, 2**22, 2**30):
+        assert bs.time_bound(part, name, size).time_s <= bs.simulate(made, size).time_s * (1 + 1e-9)

@@ -505,6 +505,8 @@ EXACT = 9
 _CYCLES = 20_000
 # Ranks up to which links are divided into cycles, and the sends of their rings, both ways, that take few seconds.
 _MOST_CYCLED = 2048
+# NCCL's 64 channels are as many lanes both ways.
+_MOST_LANES = 32
 _MOST_RING_SENDS = 4_500_000
 # Ranks up to which a ring or chain over direct links is searched for. The search takes 0.1 s on a mesh of 8x8
 # and 0.4 s on a torus of 16x16, each without a link; on a mesh of 16x16 or a torus of 16x32 it gives up after
@@ -620,7 +622,9 @@ def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
 
 
 def lanes_between(topology: Topology, ranks: Sequence[int] | None = None) -> dict[tuple[int, int], int]:
-    """Lanes between each pair of ranks that a full-duplex link joins directly, in units of the thinnest lane.
+    """Lanes between each pair of ranks that a full-duplex link joins directly, in units of the thinnest one.
+
+    Without links that are no 32nd of the widest: no library has more rings.
 
     ranks: those that count, numbered by their place here. Default: all.
     """
@@ -632,12 +636,13 @@ def lanes_between(topology: Topology, ranks: Sequence[int] | None = None) -> dic
     rows = zip(a[own].tolist(), b[own].tolist(), columns.figure[own].tolist(), strict=True)
     direct = summed(((src, dst), rates[row]) for src, dst, row in rows)
     both = {pair: min(rate, direct[pair[::-1]]) for pair, rate in direct.items() if pair[::-1] in direct}
-    unit = min(both.values(), default=Fraction(1))
-    return {pair: int(rate / unit) for pair, rate in both.items()}
+    least = max(both.values(), default=Fraction(1)) / _MOST_LANES
+    unit = min((rate for rate in both.values() if rate >= least), default=least)
+    return {pair: int(rate / unit) for pair, rate in both.items() if rate >= least}
 
 
 def _pack(lanes: dict[tuple[int, int], int], n: int) -> list[Order]:
-    """The most cycles that use no lane twice, by depth-first search over at most `_CYCLES` of them."""
+    """The most cycles that use no lane twice, by depth-first search over `_CYCLES` of them, at most a second of it."""
     next_to = [[b for b in range(n) if (a, b) in lanes] for a in range(n)]
     cycles = list(islice(hamiltonian(next_to, closed=True, both=True), _CYCLES))
     edges = [tuple(pairwise((*order, order[0]))) for order in cycles]
@@ -649,10 +654,10 @@ def _pack(lanes: dict[tuple[int, int], int], n: int) -> list[Order]:
         nonlocal best, budget
         if len(chosen) > len(best):
             best = list(chosen)
-        budget -= 1
         if len(best) >= most or budget < 0:
             return True
         for number in range(start, len(cycles)):
+            budget -= 1
             if all(left[edge] > 0 for edge in edges[number]):
                 for a, b in edges[number]:
                     left[a, b] -= 1

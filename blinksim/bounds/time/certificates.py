@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 from blinksim.bounds.bound_result import assumed_by
 from blinksim.bounds.certificates import Certificate, Phases, differing, shown
-from blinksim.bounds.lengths import counted, priced
+from blinksim.bounds.lengths import counted, more_than_forwards, priced
 from blinksim.bounds.time.delays import SECOND, Delays, delays
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
@@ -267,11 +267,16 @@ class Theorem(ABC):
     def stated(cls, topology: Topology, collective: Collective, size: int, place: Place) -> Self:
         """The theorem at a place. Raises `InputError` where it says nothing."""
         facts, names = delays(topology, collective), [name for part in place for name in part]
-        if not cls.applies(facts) or not (cls.anywhere or place in cls.places(facts)):
+        if not cls.speaks(facts) or not (cls.anywhere or place in cls.places(facts)):
             raise InputError(f"{cls.kind} says nothing about {collective} on {topology.name}")
         if any(name not in topology.index for name in names) or len({*names}) != len(names):
             raise InputError(f"{cls.kind}: the part is no list of devices of {topology.name}")
         return cls(facts, size, frozenset(topology.index[name] for name in names))
+
+    @classmethod
+    def speaks(cls, facts: Delays) -> bool:
+        """As `applies`; where relays add or multicast, messages are no longer from rank to rank."""
+        return not more_than_forwards(facts.topology) and cls.applies(facts)
 
     @classmethod
     @abstractmethod

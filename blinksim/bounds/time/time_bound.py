@@ -445,7 +445,7 @@ def _fluid(
 def _stated(theorem: type[Theorem], topology: Topology, collective: Collective, size: int, low: int) -> Stated | None:
     """The latest time after `low` by a theorem that counts messages, of all places where it says something."""
     facts, best = delays(topology, collective), None
-    for place in theorem.places(facts) if theorem.applies(facts) else ():
+    for place in theorem.places(facts) if theorem.speaks(facts) else ():
         time = theorem.stated(topology, collective, size, place).latest(low)
         if time:
             low, best = time, place
