@@ -631,14 +631,17 @@ def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: st
     """Enters those with a solver that find schedules quickly, and packed where others leave links idle."""
     size, best = max(sizes), quickest(contest.candidates.values(), max(sizes)) if contest.candidates else None
     idle_s = size / float(best.rate or inf) - size / float(contest.bound.rate) if best else inf
-    far = best is None or idle_s > _PACKED_GAINS * cost(best, size).time_s
+    idle = idle_s / cost(best, size).time_s if best else inf
     # Of many ranks a search takes seconds.
-    leader = leader or _leader(contest, sizes, NEARLY if contest.topology.ranks <= _FEW_RANKS else _HOSTS)
+    few = contest.topology.ranks <= _FEW_RANKS
+    leader = leader or _leader(contest, sizes, NEARLY if few else _HOSTS)
+    if not (few or contest.collective.rooted or idle > 1 - _HOSTS):
+        leader = leader or f"other schedules could spare {100 * idle:.2g} % of the quickest one's time on the links"
     for entry in REGISTRY.values():
         there = entry.name in contest.candidates
         if not entry.solver or entry.in_network or there or not entry.supports(contest.collective.name):
             continue
-        most = _SOLVED.get(entry.name, (0, 0))[far]
+        most = _SOLVED.get(entry.name, (0, 0))[idle > _PACKED_GAINS]
         many = f"search on more than {most} ranks" * (contest.topology.ranks > most)
         why = leader or many if most else "search"
         if why:
