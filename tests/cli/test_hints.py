@@ -214,10 +214,19 @@ def test_a_device_that_is_missing_is_looked_up_in_the_file_as_typed(
     monkeypatch.chdir(tmp_path)
     text = (Path(bs.__file__).parents[1] / "topologies/dgx1-v100.yaml").read_text()
     Path("drag.yaml").write_text(text.replace("name: dgx1-v100", "name: mydrag", 1))
-    assert run(["bound", "drag.yaml", "allreduce", "--edit", "without fabric0-fabric1"]) == 2
+    assert run(["bound", "drag.yaml", "allreduce", "--edit", "without plane0-plane1"]) == 2
     assert "(blinksim topo show drag.yaml lists them)" in capsys.readouterr().err
     assert run(["topo", "show", "drag.yaml"]) == 0
     assert "devices  gpu0 to gpu7, pciesw0 to pciesw3, cpu0 to cpu1, nic0 to nic3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["nic3-fabric3", "n1.nic0-fabric0"])
+def test_links_between_nodes_are_there_from_two_nodes_on(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    edit = ["--edit", f"degrade {target} bandwidth=10GB/s"]
+    assert run(["bound", "hgx-h100", "allreduce", *edit]) == 2
+    assert "hgx-h100 is one node; links between nodes need --nodes 2" in capsys.readouterr().err
+    edit[1] = edit[1].replace(" nic", " n0.nic")
+    assert run(["bound", "hgx-h100", "allreduce", "--nodes", "2", *edit]) == 0
 
 
 @pytest.mark.parametrize("word", ["torus", "dragonfly", "QPI", "algorithm", "witness"])

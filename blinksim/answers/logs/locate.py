@@ -240,7 +240,7 @@ class Located(Result):
                 # The classes are what can be told, and the node if it is one.
                 at = self.named(replace(self.first[0], place=f"node {self.first[0].node}"))
                 at = at if {x.node for x in self.tied} == {self.first[0].node} != {-1} else ""
-                known = [(names(dict.fromkeys(x.kind.words for x in self.tied), ", or "), at, known[0][2])]
+                known = [(names([*dict.fromkeys(x.kind.words for x in self.tied)], ", or "), at, known[0][2])]
             left = {share: f", about {share:.0f} % of its rate left" * (share > 0) for *_, share in known}
             first = [f"{words}{f' ({at})' * bool(at)}{left[share]}" for words, at, share in known]
             among = f", one of {many} faults that look alike" * (many > 1)
