@@ -171,6 +171,9 @@ def asked(called: Any) -> Any:
             if name in ("nodes", "edits", "rates"):
                 way = f"load the machine with it: bs.load(name, {name}={named[name]!r})"
                 raise InputError(f"{called.__name__}() takes no {name}=; {way}")
+            if name in ("members", "relays", "links", "ranks_per_node"):
+                way = f"as the machine, take bs.Question.of(name, {name}={named[name]!r})"
+                raise InputError(f"{called.__name__}() takes no {name}=; {way}")
             if (called.__name__, name) == ("bound", "size"):
                 raise InputError("bound() takes no size=; what so many bytes take at least is bs.time_bound's answer")
             raise unknown(f"keyword of {called.__name__}()", name, signature(called).parameters)

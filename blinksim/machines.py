@@ -166,11 +166,13 @@ def this_machine(rates: RatesName | str = "nominal") -> Topology:
     return replace(_described(HERE, _TEXT, rates, text), loaded_from=(HERE, rates))
 
 
-def as_topology(machine: MachineLike) -> Topology:
-    """A topology as it is, or the machine that a name or a path stands for, as `load` loads it.
+def as_topology(machine: MachineLike | Question) -> Topology:
+    """A topology as it is, the part of a question, or the machine that a name or a path stands for, as `load` has it.
 
-    Raises `InputError` as `load` does, and for anything that is neither.
+    Raises `InputError` as `load` does, and for anything that is none of these.
     """
+    if isinstance(machine, Question):
+        return machine.part()
     return machine if isinstance(machine, Topology) else load(machine)
 
 
@@ -473,8 +475,8 @@ class Question:
             if self.nodes != 1:
                 raise InputError(f"{name} says how many nodes there are; leave nodes={self.nodes} out")
             if re.fullmatch("(mi|[abhlvp])[0-9]{2,3}[asx]?", several[2], re.IGNORECASE):
-                meant = f"{name}: {several[1]} GPUs or {several[1]} boxes? one box is {several[2]}; boxes go by nodes"
-                raise InputError(meant)
+                many = f"{name}: {several[1]} GPUs or {several[1]} boxes?"
+                raise InputError(f"{many} one box is {several[2]}, boxes are {several[2]} with nodes={several[1]}")
             object.__setattr__(self, "machine", several[2])
             object.__setattr__(self, "nodes", int(several[1]))
 

@@ -229,6 +229,17 @@ def test_links_between_nodes_are_there_from_two_nodes_on(target: str, capsys: py
     assert run(["bound", "hgx-h100", "allreduce", "--nodes", "2", *edit]) == 0
 
 
+def test_the_next_command_keeps_a_file_of_the_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which no comparison takes in unless it is named."""
+    path = tmp_path / "mine.json"
+    assert run(["synth", "ring:4", "allgather", "--algorithm", "ring", "-o", str(path)]) == 0
+    assert run(["project", "ring:4", "allgather", "1MiB", "--algorithm", str(path)]) == 0
+    following = capsys.readouterr().out.splitlines()[-1].removeprefix("next: blinksim ").split()
+    assert following[following.index("--algorithms") + 1] == str(path)
+    assert run(following[: following.index("--plot")]) == 0
+    assert "mine" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("word", ["torus", "dragonfly", "QPI", "algorithm", "witness"])
 def test_words_that_answers_and_pages_use_are_in_the_glossary(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["help", word]) == 0
