@@ -518,13 +518,9 @@ class Question:
         """The table of rates in force: the one named, else ``nominal``."""
         return NOMINAL if self.rates is None else self.rates
 
-    def preferring(self, rates: str | None) -> Question:
-        """The question at `rates`, unless it names rates itself."""
-        return self if rates is None or self.rates is not None else replace(self, rates=rates)
-
     def preferring_known(self, rates: str | None) -> Question:
-        """As `preferring`, if the machine has these rates; else the question itself."""
-        wanted = self.preferring(rates)
+        """The question at `rates`, unless it names rates itself, or the machine does not have these."""
+        wanted = self if rates is None or self.rates is not None else replace(self, rates=rates)
         with suppress(InputError):
             wanted.node()
             return wanted

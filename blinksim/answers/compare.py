@@ -350,8 +350,7 @@ def compare(
         said = rivals.refused, rivals.left_out, simulating(every)
         timed = partial(lambda of: [one.could.projections if one.could else () for one in figures(of)], every)
         return Comparison(rivals.topology, wanted, ordered, timed, *said, answers=tuple(figures(rivals)))
-    machine, model = machine.part() if isinstance(machine, Question) else machine, model or DEFAULT
-    rivals = contest(machine, collective, algorithms, report, model, sizes=ordered)
+    rivals = contest(machine, collective, algorithms, report, model or DEFAULT, sizes=ordered)
     rivals.others |= others or {}
     if search is None:
         return compared(rivals, ordered, report)

@@ -46,7 +46,7 @@ LINKS_ONLY = "alpha-beta"
 
 
 def contest(
-    machine: MachineLike,
+    machine: Question | MachineLike,
     collective: CollectiveLike,
     names: Iterable[AlgorithmName | CandidateLike] | str | None = None,
     report: Callable[[str], None] | None = None,

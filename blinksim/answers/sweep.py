@@ -528,10 +528,9 @@ def _tasks(
     wants = {name: models.model(chooser).rates if chooser else None for name, chooser in choosers.items()}
     nodes, tasks = dict[str, tuple[Topology, str]](), list[Task]()
     for case in cases:
-        # The rates that the question is answered at; a topology that has no such table keeps its own.
+        # The rates that the question is answered at; a machine that has no such table keeps its own.
         asked = replace(case.question, machine=machine)
-        prefer = asked.preferring_known if isinstance(machine, Topology) else asked.preferring
-        tables = {name: prefer(rates).table for name, rates in wants.items()}
+        tables = {name: asked.preferring_known(rates).table for name, rates in wants.items()}
         # A bound for each table of rates that stands in a row of this case.
         limits = [(_BOUND_WORK, table) for table in dict.fromkeys(tables.values()) if bounds]
         for name, table in (*tables.items(), *limits):
