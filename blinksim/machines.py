@@ -24,7 +24,7 @@ from blinksim.formats import machine_yaml, nvidia_smi, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.formats.shipped import known_gpus, machine_names
 from blinksim.formats.shipped.machine_names import MEASURED, catalogue_file, measured_rates, shared_rates
-from blinksim.results import keyed
+from blinksim.results import keyed, names
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.text_files import STDIN
 from blinksim.topology import rules
@@ -392,7 +392,9 @@ def _from_yaml(path: Path, rates: str) -> Topology:
     if head.source.startswith(known_gpus.RECORDED) and rates in (MEASURED, "nccl"):
         return known_gpus.with_constants(machine_yaml.read(path), rates)
     known = [*head.rate_names(), *(name for name, found in tables.items() if found.machine in ("", head.name))]
-    raise unknown(f"rates for {head.name}:", rates, known, hint="(or a rates file, such as rates.yaml)")
+    has = names([name for name in machine_names.names() if rates in machine_names.rate_names(name)], ", ")
+    hint = f"({f'{rates} is of {has}; ' * bool(has)}or a rates file, such as rates.yaml)"
+    raise unknown(f"rates for {head.name}:", rates, known, hint=hint)
 
 
 def _from_form(name: str, rates: str) -> Topology | None:

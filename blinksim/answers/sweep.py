@@ -524,8 +524,7 @@ def _tasks(
 ) -> list[Task]:
     """The work for every case. like: work of no case and no algorithm; bounds: also one for each table of rates."""
     # The rates that what a library chooses wants, None for other algorithms.
-    choosers = {name: models.chooser(name) for name in names}
-    wants = {name: models.model(chooser).rates if chooser else None for name, chooser in choosers.items()}
+    wants = {name: models.model(by).rates if (by := models.chooser(name)) else None for name in names}
     nodes, tasks = dict[str, tuple[Topology, str]](), list[Task]()
     for case in cases:
         # The rates that the question is answered at; a machine that has no such table keeps its own.

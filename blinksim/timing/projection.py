@@ -30,10 +30,9 @@ from pathlib import Path
 from blinksim import data_files
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError, one_of, unknown
-from blinksim.formats.shipped import machine_names
 from blinksim.graphs.connectivity import grouped, joined, summed
 from blinksim.machines import Question
-from blinksim.results import Term, count, names, total
+from blinksim.results import Term, count, total
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry
 from blinksim.timing.projection_result import Projection, of_part
@@ -655,16 +654,6 @@ class PresetModel(TimingModel):
         # A topology may be a cluster itself.
         nodes = question.nodes if node.nodes <= question.nodes else None
         return PresetModel(self.name, nodes, question.ranks_per_node), node
-
-    def at_its_rates(self, question: Question) -> Question:
-        """As others, but a machine by name must have the rates and the classes of links that it names."""
-        wanted = super().at_its_rates(question)
-        if self.rates and wanted.rates is None and not isinstance(question.machine, Topology):
-            has, kinds = question.node().name, {*map(self.preset.classes.get, self.preset.uses)} - {None, FABRIC}
-            alike = (x for x in machine_names.names() if kinds <= machine_names.outline(x).link_classes.keys())
-            own = [name for name in alike if self.rates in machine_names.rate_names(name)]
-            raise InputError(f"model={self.name} holds for {names(own, ', ')}, not for {has}; model=projection may do")
-        return wanted
 
     def check(self, question: Question) -> None:
         if question.members is not None or question.relays not in (None, NONE) or question.links is not None:

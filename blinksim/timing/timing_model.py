@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, ClassVar
 
@@ -45,11 +45,12 @@ class TimingModel(ABC):
     def at_its_rates(self, question: Question) -> Question:
         """The question at the rates that the model wants, unless it names others, or its machine has none such.
 
-        Raises `InputError` if the model accepts no others.
+        Raises `InputError` if the model accepts no others. A machine by name must have rates that it pins.
         """
         if self.pins_rates and question.rates not in (None, self.rates):
             raise InputError(f"model={self.name} pins the rates {self.rates!r}; leave rates={question.rates} out")
-        return question.preferring_known(self.rates)
+        strictly = self.pins_rates and not isinstance(question.machine, Topology)
+        return replace(question, rates=self.rates) if strictly else question.preferring_known(self.rates)
 
     def check(self, question: Question) -> None:  # noqa: B027 - most models take everything into account
         """Raises `InputError` if the question says something that the model does not take into account."""

@@ -244,3 +244,13 @@ def test_the_next_command_keeps_a_file_of_the_user(tmp_path: Path, capsys: pytes
 def test_words_that_answers_and_pages_use_are_in_the_glossary(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["help", word]) == 0
     assert f"{word}:" in capsys.readouterr().out
+
+
+def test_a_check_says_what_is_assumed_of_a_recorded_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[1] / "data/captures/h200x8/smi_topo.txt").read_text()
+    path = tmp_path / "box.txt"
+    path.write_text(text.replace("NVIDIA H200", "NVIDIA X999"))
+    assert run(["topo", "check", str(path)]) == 0
+    said = capsys.readouterr().err
+    assert "assumed: NV18 leads to NVSwitches" in said
+    assert "the model 'NVIDIA X999' is not known here" in said
