@@ -171,9 +171,8 @@ def as_topology(machine: MachineLike | Question) -> Topology:
 
     Raises `InputError` as `load` does, and for anything that is none of these.
     """
-    if isinstance(machine, Question):
-        return machine.part()
-    return machine if isinstance(machine, Topology) else load(machine)
+    part = machine.part() if isinstance(machine, Question) else machine
+    return part if isinstance(part, Topology) else load(part)
 
 
 def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topology:

@@ -394,6 +394,7 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("project aurora allreduce 1MB --model aurora-projection --rates nominal", 2, "pins the rates"),
         ("project p5 allreduce 1MB --model aurora-projection", 2, "nominal (seed is of aurora, "),
         ("project p5 allreduce 1MB --model aurora-chain", 2, "are for aurora, not for p5.48xlarge"),
+        ("bound p5 allreduce --why", 2, "what a bound rests on is in every answer"),
         ("project p5 allreduce 1MB --algorithm plan", 2, "a plan of yours is a file, named with its ending"),
         ("project aurora allreduce 1MB --ranks-per-node 13", 2, "a node of aurora has 12"),
         ("project aurora broadcast 1MB --nodes 2 --model aurora-projection", 3, "allreduce"),
