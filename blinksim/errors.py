@@ -168,8 +168,9 @@ def asked(called: Any) -> Any:
     @wraps(called)
     def checked(*given: Any, **named: Any) -> Any:
         for name in named.keys() - signature(called).parameters:
-            if name in ("nodes", "edits", "rates"):
-                way = f"load the machine with it: bs.load(name, {name}={named[name]!r})"
+            whole = name in ("nodes", "edits", "rates")
+            if whole or name in ("members", "relays", "links", "ranks_per_node"):
+                way = f"take as the machine bs.{'load' if whole else 'Question.of'}(name, {name}={named[name]!r})"
                 raise InputError(f"{called.__name__}() takes no {name}=; {way}")
             if (called.__name__, name) == ("bound", "size"):
                 raise InputError("bound() takes no size=; what so many bytes take at least is bs.time_bound's answer")

@@ -24,7 +24,7 @@ from blinksim.formats import machine_yaml, nvidia_smi, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.formats.shipped import known_gpus, machine_names
 from blinksim.formats.shipped.machine_names import MEASURED, catalogue_file, measured_rates, shared_rates
-from blinksim.results import keyed
+from blinksim.results import keyed, names
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.text_files import STDIN
 from blinksim.topology import rules
@@ -166,12 +166,13 @@ def this_machine(rates: RatesName | str = "nominal") -> Topology:
     return replace(_described(HERE, _TEXT, rates, text), loaded_from=(HERE, rates))
 
 
-def as_topology(machine: MachineLike) -> Topology:
-    """A topology as it is, or the machine that a name or a path stands for, as `load` loads it.
+def as_topology(machine: MachineLike | Question) -> Topology:
+    """A topology as it is, the part of a question, or the machine that a name or a path stands for, as `load` has it.
 
-    Raises `InputError` as `load` does, and for anything that is neither.
+    Raises `InputError` as `load` does, and for anything that is none of these.
     """
-    return machine if isinstance(machine, Topology) else load(machine)
+    part = machine.part() if isinstance(machine, Question) else machine
+    return part if isinstance(part, Topology) else load(part)
 
 
 def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topology:
@@ -390,7 +391,9 @@ def _from_yaml(path: Path, rates: str) -> Topology:
     if head.source.startswith(known_gpus.RECORDED) and rates in (MEASURED, "nccl"):
         return known_gpus.with_constants(machine_yaml.read(path), rates)
     known = [*head.rate_names(), *(name for name, found in tables.items() if found.machine in ("", head.name))]
-    raise unknown(f"rates for {head.name}:", rates, known, hint="(or a rates file, such as rates.yaml)")
+    has = names([name for name in machine_names.names() if rates in machine_names.rate_names(name)], ", ")
+    hint = f"({f'{rates} is of {has}; ' * bool(has)}or a rates file, such as rates.yaml)"
+    raise unknown(f"rates for {head.name}:", rates, known, hint=hint)
 
 
 def _from_form(name: str, rates: str) -> Topology | None:
@@ -473,8 +476,8 @@ class Question:
             if self.nodes != 1:
                 raise InputError(f"{name} says how many nodes there are; leave nodes={self.nodes} out")
             if re.fullmatch("(mi|[abhlvp])[0-9]{2,3}[asx]?", several[2], re.IGNORECASE):
-                meant = f"{name}: {several[1]} GPUs or {several[1]} boxes? one box is {several[2]}; boxes go by nodes"
-                raise InputError(meant)
+                many = f"{name}: {several[1]} GPUs or {several[1]} boxes?"
+                raise InputError(f"{many} one box is {several[2]}, boxes are {several[2]} with nodes={several[1]}")
             object.__setattr__(self, "machine", several[2])
             object.__setattr__(self, "nodes", int(several[1]))
 
@@ -516,13 +519,9 @@ class Question:
         """The table of rates in force: the one named, else ``nominal``."""
         return NOMINAL if self.rates is None else self.rates
 
-    def preferring(self, rates: str | None) -> Question:
-        """The question at `rates`, unless it names rates itself."""
-        return self if rates is None or self.rates is not None else replace(self, rates=rates)
-
     def preferring_known(self, rates: str | None) -> Question:
-        """As `preferring`, if the machine has these rates; else the question itself."""
-        wanted = self.preferring(rates)
+        """The question at `rates`, unless it names rates itself, or the machine does not have these."""
+        wanted = self if rates is None or self.rates is not None else replace(self, rates=rates)
         with suppress(InputError):
             wanted.node()
             return wanted

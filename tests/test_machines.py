@@ -274,6 +274,16 @@ def test_files_that_are_no_machines(tmp_path: Path) -> None:
         machines.load(tmp_path)
 
 
+def test_a_question_stands_for_its_part() -> None:
+    question = bs.Question.of("hgx-h100", nodes=2, members="0-3,8-11")
+    part = bs.load("hgx-h100", nodes=2).select("0-3,8-11")
+    assert bs.project(question, "allreduce", "1MiB").time_s == bs.project(part, "allreduce", "1MiB").time_s
+    assert bs.bound(question, "allreduce").rate == bs.bound(part, "allreduce").rate
+    assert bs.synthesize(question, "allgather").schedule.topology == part
+    with pytest.raises(InputError, match=r"takes no ranks_per_node=; .* bs.Question.of\(name, ranks_per_node=4"):
+        getattr(bs, "load")("hgx-h100", nodes=2, ranks_per_node=4)  # noqa: B009 - a type checker refuses it
+
+
 def test_rates_are_a_name_or_a_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"unknown rates for dgx1-v100: 'sed': did you mean 'seed'"):
         machines.load("dgx1-v100", rates="sed")

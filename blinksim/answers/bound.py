@@ -37,7 +37,7 @@ _MOST_RATIO = 10**6
 
 
 def bound(
-    machine: MachineLike,
+    machine: Question | MachineLike,
     collective: CollectiveLike = "allreduce",
     *,
     root: int | None = None,
@@ -47,9 +47,9 @@ def bound(
 
     Parameters
     ----------
-    machine : str, path or Topology
-        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take
-        part.
+    machine : str, path, Topology or Question
+        A name of the catalogue, a machine file, a topology, or the part of a question. Of a whole
+        machine the default members take part.
     collective : str or Collective
         Such as ``"allreduce"``.
     root : int, optional

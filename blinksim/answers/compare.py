@@ -350,8 +350,7 @@ def compare(
         said = rivals.refused, rivals.left_out, simulating(every)
         timed = partial(lambda of: [one.could.projections if one.could else () for one in figures(of)], every)
         return Comparison(rivals.topology, wanted, ordered, timed, *said, answers=tuple(figures(rivals)))
-    machine, model = machine.part() if isinstance(machine, Question) else machine, model or DEFAULT
-    rivals = contest(machine, collective, algorithms, report, model, sizes=ordered)
+    rivals = contest(machine, collective, algorithms, report, model or DEFAULT, sizes=ordered)
     rivals.others |= others or {}
     if search is None:
         return compared(rivals, ordered, report)
@@ -621,7 +620,7 @@ class MachineComparison(Result):
         money += f"; {self.best_for_money()}" if self.prices.keys() >= last.keys() else ""
         if self.caveat:
             each = ", ".join(f"{called[name]} {format_time(one.time_s)}" for name, one in last.items())
-            return f"{asked}: no clear winner: {each}, as these times are not like with like"
+            return f"{asked}: no clear winner: {each}; {self.caveat}"
         if not others:
             took = f"{format_time(last[first].time_s)} with {last[first].library}"
             return f"{asked}: {called[first]} is quickest, {took}{money}"
@@ -661,8 +660,7 @@ class MachineComparison(Result):
             unpriced = [name for name in self.answers if name not in self.prices]
             none = f"; no price of {', '.join(unpriced)}" * bool(unpriced)
             notes.append(f"  GB/s per unit of price: busbw over what a GPU costs an hour{none}")
-        said = filter(None, (self.sentence(), self.caveat))
-        return "\n".join((*said, "", table(head[: len(rows[0])], rows, left=(1, 6)), *notes))
+        return "\n".join((self.sentence(), "", table(head[: len(rows[0])], rows, left=(1, 6)), *notes))
 
     def best_for_money(self) -> str:
         """Which machine has most GB/s for its price at the largest size, and whether intervals tell it from others."""

@@ -46,7 +46,7 @@ LINKS_ONLY = "alpha-beta"
 
 
 def contest(
-    machine: MachineLike,
+    machine: Question | MachineLike,
     collective: CollectiveLike,
     names: Iterable[AlgorithmName | CandidateLike] | str | None = None,
     report: Callable[[str], None] | None = None,
@@ -602,7 +602,7 @@ def _limited(details: Mapping[str, Any], of_nominal: Mapping[str, Fraction]) -> 
 
 
 def project(
-    machine: MachineLike,
+    machine: Question | MachineLike,
     collective: CollectiveLike,
     size: int | float | str | None = None,
     algorithm: AlgorithmName | ChoiceName | str | None = None,
@@ -614,10 +614,10 @@ def project(
 
     Parameters
     ----------
-    machine : str, path or Topology
-        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members and
-        links take part; `blinksim.load` gives several nodes, or an edited one, and `Topology.select` some of
-        the GPUs.
+    machine : str, path, Topology or Question
+        A name of the catalogue, a machine file, a topology, or the part of a question. Of a whole
+        machine the default members and links take part; `blinksim.load` gives several nodes, or an edited
+        one, and `Topology.select` some of the GPUs.
     collective : str or Collective
         Such as ``"allreduce"``.
     size : int or str

@@ -524,14 +524,12 @@ def _tasks(
 ) -> list[Task]:
     """The work for every case. like: work of no case and no algorithm; bounds: also one for each table of rates."""
     # The rates that what a library chooses wants, None for other algorithms.
-    choosers = {name: models.chooser(name) for name in names}
-    wants = {name: models.model(chooser).rates if chooser else None for name, chooser in choosers.items()}
+    wants = {name: models.model(by).rates if (by := models.chooser(name)) else None for name in names}
     nodes, tasks = dict[str, tuple[Topology, str]](), list[Task]()
     for case in cases:
-        # The rates that the question is answered at; a topology that has no such table keeps its own.
+        # The rates that the question is answered at; a machine that has no such table keeps its own.
         asked = replace(case.question, machine=machine)
-        prefer = asked.preferring_known if isinstance(machine, Topology) else asked.preferring
-        tables = {name: prefer(rates).table for name, rates in wants.items()}
+        tables = {name: asked.preferring_known(rates).table for name, rates in wants.items()}
         # A bound for each table of rates that stands in a row of this case.
         limits = [(_BOUND_WORK, table) for table in dict.fromkeys(tables.values()) if bounds]
         for name, table in (*tables.items(), *limits):

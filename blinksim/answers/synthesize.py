@@ -26,7 +26,7 @@ from blinksim.bounds.compute import bound
 from blinksim.budget import asked_to_stop, stop, stoppable, within
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InfeasibleError, InputError, each_of
-from blinksim.machines import MachineLike, as_topology
+from blinksim.machines import MachineLike, Question, as_topology
 from blinksim.results import Rates, Result, keyed
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import Paths, rate
@@ -435,7 +435,7 @@ _ELSEWHERE = "(nodes, edits and members are the machine's: blinksim.load('hgx-h1
 
 
 def synthesize(
-    machine: MachineLike,
+    machine: Question | MachineLike,
     collective: CollectiveLike,
     algorithm: AlgorithmName | str | None = None,
     *,
@@ -449,9 +449,9 @@ def synthesize(
 
     Parameters
     ----------
-    machine : str, path or Topology
-        A name of the catalogue, a machine file, or a topology. Of a whole machine the default members take
-        part.
+    machine : str, path, Topology or Question
+        A name of the catalogue, a machine file, a topology, or the part of a question. Of a whole
+        machine the default members take part.
     collective : str or Collective
         Such as ``"allreduce"``.
     algorithm : str, optional

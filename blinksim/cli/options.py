@@ -361,7 +361,7 @@ def explain(options: Help) -> None:
             given = [option for option in built("bound").params if isinstance(option, Option) and option.rates]
             click.Command(name, params=[*given], add_help_option=False).format_options(root, formatter)
     elif word not in COMMANDS:
-        raise unknown("word", word, [*meant, *COMMANDS], hint="(blinksim help lists them)")
+        raise unknown("word", word, [*meant, *COMMANDS], hint="(blinksim help lists them, none of your own files)")
     click.echo(formatter.getvalue(), nl=False)
 
 

@@ -253,6 +253,8 @@ def _next(best: Projection, question: Question, options: Project, algorithm: str
         return f"synth {again} --size {size} -o schedule.json"
     given = options.timing
     by = _of_library(given) if model == registry.DEFAULT else f" --model {timed_by}{typed_options(given)}"
+    # Files take part only where they are named.
+    by += f" --algorithms {typed(algorithm)}" if "." in algorithm else ""
     return f"compare {again}{by} --plot {_picture(best, question)}"
 
 

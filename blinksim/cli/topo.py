@@ -161,6 +161,8 @@ def check(options: TopoCheck) -> None:
     if options.machine is None:
         raise InputError("name a machine to check, or list the rules with --rules")
     topology = machines.load(options.machine)
+    for remark in machines.remarks(topology):
+        note(f"{options.machine}: {remark}")
     findings = machines.check(topology)
     errors = sum(finding.severity == "error" for finding in findings)
     rows = [asdict(finding) for finding in findings]
@@ -170,8 +172,7 @@ def check(options: TopoCheck) -> None:
             click.echo(f"{where}{finding.severity}: {finding.message} [{finding.rule}]\n  {finding.cure}")
         warnings = count(len(findings) - errors, "warning")
         click.echo(f"{topology.name}: {count(errors, 'error')}, {warnings} by {len(rules.RULES)} rules")
-    if errors:
-        click.get_current_context().exit(1)
+    click.get_current_context().exit(int(errors > 0))
 
 
 def health(options: Health) -> None:

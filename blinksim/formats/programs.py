@@ -469,7 +469,9 @@ def _schedule(machine: Machine[Any], needed: Needed, topology: Topology, collect
     lines = grouped(((first.src, first.dst, first.channel), _messages(trace, send)) for first, send in firsts)
     following = {(before, after, 1) for line in lines.values() for before, after in pairwise(line) if before != after}
     candidates += map(built, filter(None, [_levels(trace, sent, waits | following)]))
-    candidates += [replace(candidates[0], form="forest")] if moves_along_trees(candidates[0]) else []
+    # Trees send every chunk as a message of its own.
+    trees = candidates[0].sends == len(levels) and moves_along_trees(candidates[0])
+    candidates += [replace(candidates[0], form="forest")] if trees else []
     # Of those that are as quick, a pipeline is one that pieces make quicker.
     candidates.sort(key=lambda one: (one.form == "forest") != (cost(one, _LARGE).pieces > 1))
     return min(map(Candidate.of, candidates), key=lambda one: float(f"{cost(one, _LARGE).time_s:.3e}"))

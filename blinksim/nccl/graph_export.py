@@ -249,7 +249,7 @@ def repeated(given: Sequence[tuple[Way, Fraction]], most: int) -> list[Way]:
     if total > most:
         more = f"give channels={total}, which NCCL 2.25 and later load, or " if total <= MOST_CHANNELS else ""
         needs = f"the shares of these {len(given)} chains need {total} equal channels, and {most} are allowed"
-        cure = "build the schedule with algorithm=chains, which keeps to few equal channels"
+        cure = "build the schedule anew with algorithm=chains, which keeps to few equal channels"
         raise InfeasibleError(f"{needs}; {more}{cure}, or take the format nccl-graph-set")
     return [way for (way, _), count in zip(given, times, strict=True) for _ in range(count)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, ClassVar
 
@@ -50,7 +50,7 @@ class TimingModel(ABC):
         if self.pins_rates and question.rates not in (None, self.rates):
             raise InputError(f"model={self.name} pins the rates {self.rates!r}; leave rates={question.rates} out")
         strictly = self.pins_rates and not isinstance(question.machine, Topology)
-        return question.preferring(self.rates) if strictly else question.preferring_known(self.rates)
+        return replace(question, rates=self.rates) if strictly else question.preferring_known(self.rates)
 
     def check(self, question: Question) -> None:  # noqa: B027 - most models take everything into account
         """Raises `InputError` if the question says something that the model does not take into account."""

@@ -221,6 +221,8 @@ class Topology(Tabular):
         the message begins and ends.
         """
         if name not in self.index:
+            if self.fabric and name.startswith(("fabric", "leaf", "spine", "n0.", "n1.")):
+                raise InputError(f"unknown {what} {name!r}: {self.name} is one node; links between nodes need nodes=2")
             own = (one for one in self.devices if one.name.startswith(name[: name.rfind(".") + 1]))
             sorts = grouped(("gpu" if one.holds else one.kind, one.name) for one in own)
             hint = hint or f"(blinksim topo show {(self.loaded_from or [self.name])[0]} lists them)"

@@ -180,7 +180,7 @@ def test_no_ring_is_named_beside_a_rate_above_that_of_adapters(nodes: int) -> No
 @pytest.mark.parametrize("name", ["project", "compare", "bound", "place", "levels"])
 def test_functions_say_where_nodes_go(name: str) -> None:
     takes = {"machine": "p5", "part": "p5", "collective": "allreduce"}
-    with pytest.raises(bs.InputError, match=r"takes no edits=; load the machine with it: bs.load\(name, edits="):
+    with pytest.raises(bs.InputError, match=r"takes no edits=; take as the machine bs.load\(name, edits="):
         getattr(bs, name)(*takes.values(), edits=["without gpu0"])
 
 

@@ -26,6 +26,8 @@ LINES = {
     "project, simulated": "project dgx1-v100 allreduce 1MiB --algorithm ring --model simulate",
     "compare": "compare dgx1-v100 allreduce --sizes 1MiB,4MiB --algorithms ring,direct",
     "compare, with a search": "compare dgx1-v100 allgather --sizes 64KiB --algorithms ring --members 0-3 --search 0.3",
+    "compare, machines": "compare p5,trn2 allreduce --sizes 1GiB --price p5=55",
+    "compare, calls": "compare p5,hgx-h200 allreduce --bytes 1GB --bucket 25MiB",
     "bound": "bound dgx1-v100 broadcast --members 0,1 --relays idle",
     "bound, with traffic": "bound switch:8 alltoallv --traffic {folder}/t.csv",
     "project, experts": "project hgx-h100 dispatch --nodes 8 --tokens 8",
@@ -109,6 +111,14 @@ def test_a_key_that_is_gone_or_another_type_is_noticed(answers: Path, capsys: py
         for broken in ({k: v for k, v in found.items() if k != key}, {**copy.deepcopy(found), key: value}):
             with pytest.raises(jsonschema.ValidationError):
                 JUDGE.validate(broken)
+
+
+def test_a_comparison_of_machines_names_them_in_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, LINES["compare, machines"])
+    assert isinstance(found["caveat"], str)
+    for broken in (found | {"caveat": []}, found | {"rows": [{"time_s": 1.0}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            JUDGE.validate(broken)
 
 
 def test_rows_of_compare_say_what_the_library_takes_as_project_does(capsys: pytest.CaptureFixture[str]) -> None:

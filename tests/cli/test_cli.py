@@ -121,7 +121,7 @@ def test_help_of_a_command_that_is_a_word_has_both(capsys: pytest.CaptureFixture
 def test_help_explains_words(capsys: pytest.CaptureFixture[str], word: str, says: str | None) -> None:
     if says is None:
         assert f"unknown word {word!r}: " in (said := refusal(capsys, "help", word))
-        assert said.endswith(" (blinksim help lists them)\n")
+        assert said.endswith(" (blinksim help lists them, none of your own files)\n")
     else:
         text = answer(capsys, "help", *word.split())
         assert says in " ".join(text.split())
@@ -392,6 +392,10 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("project dgx1-v100 broadcast 1MB --root 8", 2, "ranks are numbered 0 to 7"),
         ("... --model aurora-projektion", 2, "did you mean"),
         ("project aurora allreduce 1MB --model aurora-projection --rates nominal", 2, "pins the rates"),
+        ("project p5 allreduce 1MB --model aurora-projection", 2, "nominal (seed is of aurora, "),
+        ("project p5 allreduce 1MB --model aurora-chain", 2, "are for aurora, not for p5.48xlarge"),
+        ("bound p5 allreduce --why", 2, "what a bound rests on is in every answer"),
+        ("project p5 allreduce 1MB --algorithm plan", 2, "a plan of yours is a file, named with its ending"),
         ("project aurora allreduce 1MB --ranks-per-node 13", 2, "a node of aurora has 12"),
         ("project aurora broadcast 1MB --nodes 2 --model aurora-projection", 3, "allreduce"),
         ("project mi250 allreduce 1MB --nodes 0", 2, "nodes"),

@@ -214,13 +214,43 @@ def test_a_device_that_is_missing_is_looked_up_in_the_file_as_typed(
     monkeypatch.chdir(tmp_path)
     text = (Path(bs.__file__).parents[1] / "topologies/dgx1-v100.yaml").read_text()
     Path("drag.yaml").write_text(text.replace("name: dgx1-v100", "name: mydrag", 1))
-    assert run(["bound", "drag.yaml", "allreduce", "--edit", "without fabric0-fabric1"]) == 2
+    assert run(["bound", "drag.yaml", "allreduce", "--edit", "without plane0-plane1"]) == 2
     assert "(blinksim topo show drag.yaml lists them)" in capsys.readouterr().err
     assert run(["topo", "show", "drag.yaml"]) == 0
     assert "devices  gpu0 to gpu7, pciesw0 to pciesw3, cpu0 to cpu1, nic0 to nic3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["nic3-fabric3", "n1.nic0-fabric0"])
+def test_links_between_nodes_are_there_from_two_nodes_on(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    edit = ["--edit", f"degrade {target} bandwidth=10GB/s"]
+    assert run(["bound", "hgx-h100", "allreduce", *edit]) == 2
+    assert "hgx-h100 is one node; links between nodes need --nodes 2" in capsys.readouterr().err
+    edit[1] = edit[1].replace(" nic", " n0.nic")
+    assert run(["bound", "hgx-h100", "allreduce", "--nodes", "2", *edit]) == 0
+
+
+def test_the_next_command_keeps_a_file_of_the_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which no comparison takes in unless it is named."""
+    path = tmp_path / "mine.json"
+    assert run(["synth", "ring:4", "allgather", "--algorithm", "ring", "-o", str(path)]) == 0
+    assert run(["project", "ring:4", "allgather", "1MiB", "--algorithm", str(path)]) == 0
+    following = capsys.readouterr().out.splitlines()[-1].removeprefix("next: blinksim ").split()
+    assert following[following.index("--algorithms") + 1] == str(path)
+    assert run(following[: following.index("--plot")]) == 0
+    assert "mine" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("word", ["torus", "dragonfly", "QPI", "algorithm", "witness"])
 def test_words_that_answers_and_pages_use_are_in_the_glossary(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["help", word]) == 0
     assert f"{word}:" in capsys.readouterr().out
+
+
+def test_a_check_says_what_is_assumed_of_a_recorded_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[1] / "data/captures/h200x8/smi_topo.txt").read_text()
+    path = tmp_path / "box.txt"
+    path.write_text(text.replace("NVIDIA H200", "NVIDIA X999"))
+    assert run(["topo", "check", str(path)]) == 0
+    said = capsys.readouterr().err
+    assert "assumed: NV18 leads to NVSwitches" in said
+    assert "the model 'NVIDIA X999' is not known here" in said

@@ -69,6 +69,14 @@ def test_the_simulated_time_is_the_same(name: str) -> None:
         assert times[0] == pytest.approx(times[1])
 
 
+@pytest.mark.parametrize("topology", [EIGHT, H100], ids=["direct links", "switch"])
+def test_chunks_of_one_message_wait_for_each_other_as_they_did(topology: bs.Topology) -> None:
+    """Read as trees, each chunk would go on by itself: sooner than the barrier or the wait of a plan lets it."""
+    schedule = algorithm("recursive_doubling").build(topology, Collective("allgather"))
+    times = [bs.simulate(one, 2**13, pieces=1).time_s for one in (again(schedule, "mscclpp-json"), schedule)]
+    assert times[0] == pytest.approx(times[1])
+
+
 @pytest.mark.parametrize("topology", [EIGHT, H100], ids=["routes through GPUs", "switch"])
 @pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter", "gather", "scatter", "alltoall"])
 def test_what_passes_through_a_gpu_keeps_its_loads(topology: bs.Topology, collective: str) -> None:

@@ -168,7 +168,7 @@ def test_no_bound_stands_on_what_nccl_counts_of_links() -> None:
 def test_a_comparison_with_nccl_shows_no_time_below_its_bound() -> None:
     """NCCL counts 5 us for a network whose messages are known to take 20 and more."""
     question = Question("p3.16xlarge", nodes=2)
-    model, whole = NcclTuner().at(question.preferring("nccl"))
+    model, whole = NcclTuner().at(question.preferring_known("nccl"))
     others = {"nccl": lambda size: model.times(whole, Collective("broadcast"), [size], ["nccl"])[0]}
     found = bs.compare(question, "broadcast", ["1KiB", "64KiB", "1GiB"], ["binomial"], others=others)
     for size, least_s in found.least_s.items():

@@ -236,13 +236,14 @@ class Located(Result):
         if self.faulty:
             known = [(x.kind.words, self.named(x), 100 * x.share) for x in self.first]
             many = sum(both[0].tied for both in self.pairs) or len(self.tied)
-            one = self.first[0]
-            if {-1} != {x.node for x in self.tied} == {one.node} and many > 1 > len(self.pairs):
-                # The node is what can be told.
-                known = [(self.named(replace(one, place=f"node {one.node}")), one.kind.words, known[0][2])]
+            if many > 1 > len(self.pairs):
+                # The classes are what can be told, and the node if it is one.
+                at = self.named(replace(self.first[0], place=f"node {self.first[0].node}"))
+                at = at if {x.node for x in self.tied} == {self.first[0].node} != {-1} else ""
+                known = [(names([*dict.fromkeys(x.kind.words for x in self.tied)], ", or "), at, known[0][2])]
             left = {share: f", about {share:.0f} % of its rate left" * (share > 0) for *_, share in known}
-            first = [f"{words} ({at}){left[share]}" for words, at, share in known]
-            among = f", or {count(many - 1, 'other')} that look{'s' * (many == 2)} alike" if many > 1 else ""
+            first = [f"{words}{f' ({at})' * bool(at)}{left[share]}" for words, at, share in known]
+            among = f", one of {many} faults that look alike" * (many > 1)
             return f"{head}: {'two faults explain all logs: ' * (len(first) > 1)}{'; '.join(first)}{among}"
         if not self.seen:
             return f"{head}: nothing is known yet"
