@@ -586,6 +586,8 @@ def answer(
             best = replace(best, projections=tuple(sorted(every, key=attrgetter("time_s"))))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
         given |= {"projected": _published_projection(asked.question, takes), "weakest": narrow}
+        if asked.question.nodes < question.nodes:
+            given["members"] = question.member_names(question.whole())
         found.append(Answer(**given, could=best, edits=asked.question.edits, beside=beside, meanwhile=other))
     return found
 

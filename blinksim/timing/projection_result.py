@@ -247,7 +247,8 @@ class Projection(Rates, Result):
     @property
     def taking_part(self) -> str:
         """As `Topology.taking_part`, of an answer that knows its nodes."""
-        return taking_part(len(self.members), self.machine, self.details["nodes"], self.details.get("unit", "GPU"))
+        nodes, unit = self.details["nodes"], self.details.get("unit", "GPU")
+        return taking_part(len(self.members), self.machine, nodes, unit, self.members[0])
 
     def sentence(self) -> str:
         """The answer in one line."""
