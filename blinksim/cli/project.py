@@ -208,7 +208,7 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
             click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)))
             if constants:
                 which = "no links, which --edit changes, but constants of the model; to try other"
-                click.echo(f"  {', '.join(constants)}: {which}\n  values, give --model a copy of its file")
+                click.echo(f"  {', '.join(constants)}: {which}\n  values, give --model a copy of its file, one of models/*projection.yaml")
             click.echo("")
         click.echo(f"next: blinksim {_next(best, question, options, algorithm, name)}")
 
