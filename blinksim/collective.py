@@ -123,9 +123,11 @@ class Collective:
         elif self.traffic is not None:
             raise InputError(f"{self.name} has no traffic matrix; alltoallv has")
         if (self.name in OF_EXPERTS) != (self.routing is not None):
-            drawn = f"such as blinksim project p5 {self.name}; bound, sweep and synth draw one as well"
-            what = "has no routing" if self.routing else f"needs a routing, {drawn}"
-            raise InputError(f"{self.name} {what}: it is the experts of every token")
+            drawn = f"project, bound, sweep and synth draw one: blinksim project p5 {self.name}"
+            what = "has no routing" if self.routing else "needs a routing"
+            raise InputError(
+                f"{self.name} {what}, which is the experts of every token{'' if self.routing else f'; {drawn}'}"
+            )
 
     @classmethod
     def parse(cls, text: str, root: int | None = None, traffic: Traffic | None = None) -> Collective:

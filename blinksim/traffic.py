@@ -304,7 +304,9 @@ class Routing:
         self.ranks = ranks = len(ids)
         if isinstance(placement, int):
             if not 0 < placement <= MOST_EXPERTS or placement % ranks:
-                raise InputError(f"{placement} experts are not equally many on {ranks} ranks; place each")
+                near = ranks * max(1, min(round(placement / ranks), MOST_EXPERTS // ranks))
+                cure = f"take {near}, or say where each is"
+                raise InputError(f"{placement} experts are not equally many on {ranks} ranks; {cure}")
             placement = [[expert * ranks // placement] for expert in range(placement)]
         if not 0 < len(placement) <= MOST_EXPERTS or not all(placement):
             raise InputError(f"a placement has 1 to {MOST_EXPERTS:,} experts, each with the ranks of it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from fractions import Fraction
 from itertools import pairwise
@@ -164,9 +165,11 @@ def test_a_fault_of_an_algorithm_is_one_line_with_its_name(body: str, capsys: py
     printed = capsys.readouterr().err
     assert printed.startswith("blinksim: algorithm 'bad' (bad.py:")
     assert printed.count("\n") == 1
-    # Nor does it disappear among those that cannot run.
-    with pytest.raises(bs.PluginError, match=r"algorithm 'bad'.*only_named=True"):
-        bs.contest("dgx1-v100", "allreduce")
+    # Nor does it disappear among those that cannot run, or take the library's time away.
+    assert re.search(FAULTS[body], bs.contest("dgx1-v100", "allreduce").left_out["bad"])
+    found = bs.project("dgx1-v100", "allreduce", "1MiB")
+    assert found.time_s > 0
+    assert "  left out          bad (algorithm 'bad' (bad.py:" in found.text()
     with pytest.raises(bs.PluginError, match="algorithm 'bad'"):
         bs.synthesize("dgx1-v100", "allreduce", "bad")
 

@@ -227,7 +227,7 @@ def test_dispatch_and_combine_are_each_other_s_dual() -> None:
 
 LINES = (
     ("bound ring:4@1GB/s dispatch --experts 8 --size 1MiB", "bound it without a size"),
-    ("bound ring:4@1GB/s dispatch --experts 6 --topk 2", "not equally many on 4 ranks"),
+    ("bound ring:4@1GB/s dispatch --experts 6 --topk 2", "not equally many on 4 ranks; take 8, or say where each is"),
     ("bound ring:4@1GB/s allreduce --experts 6", "allreduce takes no --experts 6"),
     ("project ring:4@1GB/s dispatch 1MiB", "dispatch takes no size 1MiB, which --tokens gives"),
     (
@@ -245,7 +245,7 @@ LINES = (
     ("synth ring:4@1GB/s allreduce --experts 8", "allreduce takes no --experts 8"),
     ("project ring:4@1GB/s dispatch --placement t.csv", "name a file, or say how many"),
     ("project ring:4@1GB/s dispatch --routing r.npy --skew 1", "skew is of experts that are drawn"),
-    ("compare ring:4@1GB/s dispatch", "dispatch needs a routing, such as blinksim project p5 dispatch"),
+    ("compare ring:4@1GB/s dispatch", "dispatch needs a routing, which is the experts of every token"),
     ("advise ring:4@1GB/s combine", "combine needs a routing"),
     ("traffic --routing r.npy --skew 1", "skew is of experts that are drawn"),
     ("traffic --ranks 8 --node-limit 9", "node_limit=9"),

@@ -95,6 +95,9 @@ class Algorithm:
     file: str = ""
     name: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "collectives", tuple(Collective.of(each).name for each in self.collectives))
+
     @staticmethod
     def stated(said: str, path: Path, text: str) -> Algorithm:
         """What a file says by its ``ENTRY``, and by its functions of the forms that a schedule has."""
@@ -266,8 +269,7 @@ def register_algorithm(
     """
     if callable(collectives):
         raise InputError("register_algorithm needs the collectives: @bs.register_algorithm(['allreduce'])")
-    given = (collectives,) if isinstance(collectives, str) else tuple(collectives)
-    wanted = tuple(Collective.of(each).name for each in given)
+    asked = Algorithm((collectives,) if isinstance(collectives, str) else tuple(collectives), "", only_named)
     if form not in ("steps", "forest"):
         raise InputError(f"form={form!r}: an algorithm's form is steps or forest")
 
@@ -279,7 +281,7 @@ def register_algorithm(
         key = plugins.new_name(name or fill.__name__, "an algorithm", taken, REGISTRY)
         summary = (fill.__doc__ or "").strip().partition("\n")[0]
         file = plugins.running()
-        REGISTRY[key] = Algorithm(wanted, summary, only_named, fill=fill, form=form, file=file, name=key)
+        REGISTRY[key] = replace(asked, summary=summary, fill=fill, form=form, file=file, name=key)
         return fill
 
     return register

@@ -629,10 +629,11 @@ class MachineComparison(Result):
 
     def text(self) -> str:
         """The sentence, and a table by size."""
-        rows, last = [], {name: answers[-1] for name, answers in self.answers.items()}
+        rows, marks, last = [], list[bool](), {name: answers[-1] for name, answers in self.answers.items()}
         for at, _ in enumerate(next(iter(self.answers.values()))):
             # Where any may take least, a mark tells nothing.
             marked = [*self._first(at)] * (len(self._first(at)) < len(self.answers))
+            marks.append(bool(marked))
             for name, answers in self.answers.items():
                 one, worth = answers[at], self._worth(name, answers[at])
                 ends, takes = f"{format_time(one.low_s)} to {format_time(one.high_s)}", format_time(one.time_s)
@@ -643,7 +644,8 @@ class MachineComparison(Result):
                 row += [f"held to {held}" if held else str(one.details["basis"])]
                 rows.append([*row, "-" if worth is None else f"{worth:.4g}"][: 7 + bool(self.prices)])
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from", "GB/s per unit of price"]
-        notes = ["  * may take least; without it any may", *map("  {}".format, refused_words(self.refused))]
+        notes = ["  * may take least" + "; of a size without one, any may" * (not all(marks))] * any(marks)
+        notes += [f"  {words}" for words in refused_words(self.refused)]
         guess = f"  from {' or '.join(GUESSES)}: {UNKNOWN.format('')}"
         vague = any(row[6] in GUESSES for row in rows)
         notes += [f"{guess}: an interval that holds another time ranks no machines"] * vague

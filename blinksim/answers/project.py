@@ -16,7 +16,7 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, Literal
 
-from blinksim.algorithms.registry import AlgorithmName
+from blinksim.algorithms.registry import REGISTRY, AlgorithmName
 from blinksim.answers.idle_gpus import IDLE_GPUS, IdleGpus, idle_gpus
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
@@ -154,6 +154,11 @@ class Ranking(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row per projection that was asked for."""
         return [projection.row() for projection in self.shown]
+
+    @property
+    def own_left_out(self) -> list[str]:
+        """What a user has registered and was left out, with the reason: it does not disappear among others."""
+        return left_out_words({of: why for of, why in (self.left_out or {}).items() if REGISTRY[of].fill})
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of the best projection; ``rows`` and ``refused`` where several were asked for; ``considered`` and
@@ -461,6 +466,7 @@ class Answer(Projection):
             best = self.could.best
             by = f"{format_time(best.time_s)} by {best.algorithm}{at.get(COULD_TAKE, '')}, {best.runs_as}"
             found.append((COULD_TAKE, f"{by}; {self.unbeaten}".removesuffix("; ")))
+            found += [("left out", words) for words in self.could.own_left_out]
         if least is not None:
             words = f", with in-switch {('multicast', 'reduction')[self.collective.reduces]}" * bool(self.grants)
             held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"
@@ -586,6 +592,8 @@ def answer(
             best = replace(best, projections=tuple(sorted(every, key=attrgetter("time_s"))))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
         given |= {"projected": _published_projection(asked.question, takes), "weakest": narrow}
+        if asked.question.nodes < question.nodes:
+            given["members"] = question.member_names(question.whole())
         found.append(Answer(**given, could=best, edits=asked.question.edits, beside=beside, meanwhile=other))
     return found
 

@@ -65,7 +65,8 @@ class MachineOptions(Options):
     Options:
       nodes: Nodes, joined by its fabric.
       ranks_per_node: Ranks on every node, placed card by card in file order.  [default: all its GPUs]
-      members: The GPUs to run on, by number (0,1,4 or 0-3) or name; rank order is list order.  [default: all]
+      members: The GPUs to run on, by number (0,1,4 or 0-3, through all nodes) or name (n1.gpu0); rank order is list
+          order.  [default: all]
       relays: GPUs without a rank that may forward.  [default: those that the machine file names]
       relays_reduce: Relays may also reduce and multicast (Blink+'s helpers).
       links: Link classes to use, such as nvlink or xe,mdfi, or all.  [default: what the machine file says]

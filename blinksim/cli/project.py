@@ -207,8 +207,10 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
             rows = [(c.change or "as it is", c.settings, format_time(c.time_s), f"{c.ratio:.2f}x") for c in changes]
             click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)))
             if constants:
-                which = "no links, which --edit changes, but constants of the model; to try other"
-                click.echo(f"  {', '.join(constants)}: {which}\n  values, give --model a copy of its file")
+                which = "no links, which --edit changes, but constants of the model; to try other values,"
+                click.echo(
+                    f"  {', '.join(constants)}: {which}\n  give --model a copy of its file (models/*projection.yaml)"
+                )
             click.echo("")
         click.echo(f"next: blinksim {_next(best, question, options, algorithm, name)}")
 

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
-from blinksim.collective import Collective
-from blinksim.errors import InputError, blamed_on, one_of
-from blinksim.textio import text_files, yaml_nodes
+from blinksim.collective import ALLTOALLV, COLLECTIVES, OF_EXPERTS, Collective
+from blinksim.errors import BlinksimError, InputError, blamed_on, one_of
+from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, dump, rate_text, time_text
 from blinksim.timing.measured_constants import ExecutionRates, NcclRates, read_section, write_section
 from blinksim.topology.cluster import nodes_of
@@ -32,6 +33,8 @@ from blinksim.topology.graph import Link, Topology
 _NUMBERS = ("bandwidth", "latency", "overhead")
 _TIMES = '{"allreduce on gpu[0-7]": {4MiB: 52.2us}}'
 _EXAMPLE = "name: measured, classes: {nvlink: {bandwidth: 22.9GB/s}}"
+# The key of a job: collective, members, nodes. Without the last part it stands for both.
+_JOB = re.compile(r"(\w+) on (\S+)( of \S+)?( with(out)? NVLS)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class RateTable:
     """A named table of rates. machine: name of the only machine that it is for, or empty.
 
     execution, nccl_rates: what was measured of our programs and of NCCL; None leaves what the machine has.
-    times: seconds by bytes that jobs took (`job_of`).
+    times: seconds by bytes that jobs took (`job_of`). places: what makes an error at the line of a job in its file.
     own: True of a user's file, beside whose links constants of programs that others measured do not stand.
     """
 
@@ -65,6 +68,11 @@ class RateTable:
     nccl_rates: NcclRates | None = None
     own: bool = False
     times: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    places: Mapping[str, Callable[[str], BlinksimError]] = field(default_factory=dict, compare=False)
+
+    def times_of(self, job: str) -> Mapping[int, float]:
+        """What a job took (`job_of`); by its name without NVLS's part, unless the table has it with that."""
+        return self.times.get(job) or self.times.get(re.sub(" with(out)? NVLS$", "", job), {})
 
 
 def job_of(collective: Collective, part: Topology, multicast: bool) -> str:
@@ -74,7 +82,7 @@ def job_of(collective: Collective, part: Topology, multicast: bool) -> str:
     if len(nodes) > 1 and len({tuple(name for _, name in each) for each in split}) == 1:
         members = in_ranges(name for _, name in split[0])
         of = f" of {','.join(in_ranges(each[0][0] for each in split))}"
-    nvls = " with NVLS" if multicast and part.in_network else ""
+    nvls = f" {'with' if multicast else 'without'} NVLS" if part.in_network else ""
     return f"{collective.name} on {','.join(members)}{of}{nvls}"
 
 
@@ -98,8 +106,9 @@ def _of(text: str, path: str) -> RateTable:
             raise key.error(f"link class {name} gives no number; leave it out or add its bandwidth")
         numbers = dict[str, Any]((key, x.rate() if key == "bandwidth" else x.time()) for key, x in given.items())
         classes[name] = ClassRates(**numbers)
-    times = dict[str, dict[int, float]]()
-    for name, (_, row) in (keys["times"].named(example=_TIMES) if "times" in keys else {}).items():
+    times, places = dict[str, dict[int, float]](), dict[str, Callable[[str], BlinksimError]]()
+    for name, (key, row) in (keys["times"].named(example=_TIMES) if "times" in keys else {}).items():
+        places[name] = key.error
         times[name] = {size.size(): time.time() for size, time in row.named(example=_TIMES).values()}
         if 0 in times[name].values():
             raise row.error(f"{row.what}: times must be above 0")
@@ -107,7 +116,7 @@ def _of(text: str, path: str) -> RateTable:
         place = keys.get("classes", root)
         raise place.error(f"{place.what} names no link class and nothing else was measured; add one, as in {_EXAMPLE}")
     machine, source = (keys[key].text() if key in keys else "" for key in ("machine", "source"))
-    return RateTable(keys["name"].text(80), classes, machine, source, execution, nccl_rates, times=times)
+    return RateTable(keys["name"].text(80), classes, machine, source, execution, nccl_rates, False, times, places)
 
 
 def write(table: RateTable) -> str:
@@ -128,24 +137,39 @@ def label(name: str, missing: list[str], otherwise: str = "nominal") -> str:
     return f"{name} ({', '.join(missing)}: {otherwise})" if missing else name
 
 
-def apply(topology: Topology, table: RateTable) -> Topology:
-    """`topology` with the table's numbers for every link of the classes that it names.
+def check(topology: Topology, table: RateTable) -> None:
+    """Raises `InputError` for a class or a member of a job that the machine does not have.
 
-    Raises `InputError` for a class that the machine does not have, for a table made for another machine, and
-    for a bandwidth given to a class whose lanes differ on this machine.
+    Also for a table made for another machine, and for a bandwidth given to a class whose lanes differ on this machine.
     """
     if table.machine not in ("", topology.name):
         of = f"for {table.machine}, not for {topology.name}"
         raise InputError(f"the rates {table.name!r} are {of}; choose others")
-    fabric = topology.fabric
-    kinds = dict.fromkeys([*topology.link_classes, *([fabric.kind] if fabric else [])])
-    numbers: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+    kinds = {*topology.link_classes, *([topology.fabric.kind] if topology.fabric else [])}
     for kind, row in table.classes.items():
         one_of(f"link class in the rates {table.name!r} for {topology.name}:", kind, kinds)
         if row.bandwidth is not None and len({link.lane_bandwidth for link in topology.links if link.kind == kind}) > 1:
             why = f"have several bandwidths, which the rates {table.name!r} would make equal"
             cure = "write the machine as YAML with a link class for each"
             raise InputError(f"{kind} lanes of {topology.name} {why}; {cure}")
+    node = re.compile(r"^n[0-9]+[.]")
+    holders = {node.sub("", name) for name in topology.holders}
+    for job, place in table.places.items():
+        with blamed_on(place):
+            if not (said := _JOB.fullmatch(job)):
+                raise InputError(f"{job!r} is not a job and its members; write one as in {_TIMES}")
+            one_of("collective", said[1], (*COLLECTIVES, ALLTOALLV, *OF_EXPERTS))
+            for name in chain(*map(name_ranges.expand, said[2].split(","))):
+                one_of(f"member of {topology.name}:", node.sub("", name), holders)
+
+
+def apply(topology: Topology, table: RateTable) -> Topology:
+    """`topology` with the table's numbers for every link of the classes that it names; raises as `check` does."""
+    check(topology, table)
+    fabric = topology.fabric
+    kinds = dict.fromkeys([*topology.link_classes, *([fabric.kind] if fabric else [])])
+    numbers: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+    for kind, row in table.classes.items():
         numbers[kind] = {key.replace("band", "lane_band"): value for key, value in row.stated.items()}
     wide = {kind for kind, row in table.classes.items() if row.bandwidth}
     measured = table.own and not wide.isdisjoint(topology.default_links())

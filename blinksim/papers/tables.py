@@ -103,7 +103,8 @@ class Reproduction(Result):
 
     def text(self) -> str:
         """The sentence, every table, and the slips; of long tables the rows that differ."""
-        lines = [self.sentence()]
+        apart = [part.name for part in self.tables if part.measured or part.checked]
+        lines = [self.sentence(), *(f"  not counted, as it is measured or checked: {name}" for name in apart)]
         for part in self.tables:
             odd = [row for row in part.rows if abs(row.difference_pct or 0) > _AGREE_PCT]
             shown = odd if len(part.rows) > _MANY_ROWS else part.rows

@@ -665,8 +665,7 @@ def _enter(
         every = ready or budget.within(None if most == inf else most, "schedule", build, spare=False)
         contest.model.check_schedule(every[0])
     except PluginError as error:  # code of the user's own: not a property of the machine
-        unless = "it is registered with only_named=True, or raises InfeasibleError there"
-        raise PluginError(f"{error} (it takes part unless {unless})") from error
+        contest.left_out[entry.name] = str(error)
     except BlinksimError as error:
         contest.refused[entry.name] = str(error)
     else:

@@ -861,8 +861,9 @@ class Library(TimingModel):
         found = list(curves.values())
         if self.question.rates and collective.traffic is None:
             table, part = rate_tables.read(self.question.rates), self._sent_on(collective)
-            own = public_tables.Set(table.source, self._name, "", self.library, "", "", "", self.set_up, "")
-            times = table.times.get(rate_tables.job_of(collective, part, self.multicast))
+            source = table.source or table.name
+            own = public_tables.Set(source, self._name, "", self.library, "", "", "", self.set_up, "")
+            times = table.times_of(rate_tables.job_of(collective, part, self.multicast))
             found += [(own, dict(times))] if times else []
         return found
 

@@ -184,8 +184,10 @@ def hierarchical(
     groups = [[members[rank] for rank in ranks] for ranks in nodes_of(topology, members)]
     steps = max(map(timed, groups), key=lambda steps: sum(time for _, time in steps))
     terms = []
+    # Of several levels each is called after the links that join its groups.
+    where = "in the node" + " over {}" * (len(steps) > 1)
     if before:
-        terms += [Term(f"{before} in the node", time, kind) for kind, time in steps]
+        terms += [Term(f"{before} {where.format(kind)}", time, kind) for kind, time in steps]
     if nodes > 1:
         out = ports(topology)
         alone = min(out.count, len(groups[0])) * out.bandwidth
@@ -194,7 +196,7 @@ def hierarchical(
         time = float(size * crossing / (max(alone, together) * nic_efficiency))
         terms.append(Term(f"{collective} between nodes", time, out.kind))
     if after:
-        terms += [Term(f"{after} in the node", time, kind) for kind, time in reversed(steps)]
+        terms += [Term(f"{after} {where.format(kind)}", time, kind) for kind, time in reversed(steps)]
     return tuple(terms)
 
 

@@ -233,7 +233,7 @@ class Projection(Rates, Result):
         if what in (term.name for term in self.terms if term.limit in NO_LINKS):
             return f"{what}, {100 * share:.0f} % of the time; of the links, {words}"
         if "busy_rates" in self.details:
-            return f"{words}; {what}, {100 * share:.0f} %{counts}"
+            return f"{what}, busy {100 * share:.0f} % of the time{counts}; at {self.rates} rates {words}"
         words += counts
         _, *others = self.details.get("busy_by_class", {}).items() or [()]
         tied = [f"{kind} {100 * share:.0f} %" for kind, share in others if share > _TIED]
@@ -247,7 +247,8 @@ class Projection(Rates, Result):
     @property
     def taking_part(self) -> str:
         """As `Topology.taking_part`, of an answer that knows its nodes."""
-        return taking_part(len(self.members), self.machine, self.details["nodes"], self.details.get("unit", "GPU"))
+        nodes, unit = self.details["nodes"], self.details.get("unit", "GPU")
+        return taking_part(len(self.members), self.machine, nodes, unit, self.members[0])
 
     def sentence(self) -> str:
         """The answer in one line."""

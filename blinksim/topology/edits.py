@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -295,6 +296,15 @@ def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
     return _noted(topology, grown_topology, "add", target, kind, **changes)
 
 
+def _no_verb(topology: Topology, verb: str, words: Sequence[str]) -> Topology:
+    """Raises `InputError` for an edit without a verb; to changes alone it adds one, and a class that there is."""
+    kinds = [*topology.link_classes, *([topology.fabric.kind] if topology.fabric else [])]
+    # A word that names no class is most often of adapters, whose links come last.
+    replaced = " ".join(("replace", verb if verb in kinds else kinds[-1], *words))
+    example = replaced if words and all("=" in word for word in words) else VERBS["degrade"].split(" | ")[0]
+    raise unknown("edit", verb, VERBS, hint=f"(as in: {example}; {OTHER_EDITS})")
+
+
 def parsed(text: str) -> Callable[[Topology], Topology]:
     """What an edit written as text does to a topology; see `VERBS` for one example of each.
 
@@ -307,8 +317,8 @@ def parsed(text: str) -> Callable[[Topology], Topology]:
     changes = dict(given)
     if verb == FABRIC and words and len(changes) == len(words):
         return lambda topology: rewire(topology, **changes)
-    example = f"replace {text}" if len(words) == len(given) > 0 else VERBS["degrade"].split(" | ")[0]
-    one_of("edit", verb, VERBS, hint=f"(as in: {example}; {OTHER_EDITS})")
+    if verb not in VERBS:
+        return partial(_no_verb, verb=verb, words=words)
     for key in sorted(changes):
         _value(key, changes[key])
     if len(changes) < len(given):

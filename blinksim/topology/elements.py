@@ -92,9 +92,14 @@ def titled(machine: str, nodes: int) -> str:
     return f"{nodes} x {machine}" if nodes > 1 and not machine.startswith(("fattree:", "rails:")) else machine
 
 
-def taking_part(ranks: int, machine: str, nodes: int, unit: str = "GPU") -> str:
-    """Who takes part: ``32 GPUs of 4 x p5.48xlarge``. unit: what has a rank."""
-    return f"{ranks} {unit}s of {titled(machine, nodes)}"
+def taking_part(ranks: int, machine: str, nodes: int, unit: str = "GPU", first: str = "") -> str:
+    """Who takes part: ``32 GPUs of 4 x p5.48xlarge``. unit: what has a rank; first: the name of the first.
+
+    >>> taking_part(4, "p5.48xlarge", 1, first="n0.gpu0")
+    '4 GPUs of p5.48xlarge, all on n0'
+    """
+    alone = f", all on n{home[1]}" if nodes == 1 and (home := ON_NODE.match(first)) else ""
+    return f"{ranks} {unit}s of {titled(machine, nodes)}{alone}"
 
 
 @dataclass(frozen=True, slots=True)

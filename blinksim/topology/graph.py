@@ -196,7 +196,7 @@ class Topology(Tabular):
     @property
     def taking_part(self) -> str:
         """Who takes part, such as ``32 GPUs of 4 x p5.48xlarge``."""
-        return elements.taking_part(self.ranks, self.name, self.nodes, self.unit)
+        return elements.taking_part(self.ranks, self.name, self.nodes, self.unit, self.members[0])
 
     @cached_property
     def link_classes(self) -> tuple[str, ...]:

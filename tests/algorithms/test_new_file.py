@@ -59,6 +59,8 @@ def test_a_file_is_an_algorithm(tmp_path: Path) -> None:
     [
         ("algorithms", "star_of_a_test.py", STAR.partition("ENTRY")[0], ": says no ENTRY; add one"),
         ("algorithms", "star_of_a_test.py", STAR.replace("sends=per_rank", "sent=per_rank"), ":12: TypeError: "),
+        ("algorithms", "star_of_a_test.py", STAR.replace('"broadcast"', '"brodcast"'),
+         ":12: unknown collective 'brodcast': did you mean 'broadcast'"),
         ("timing", "star_model.py", '"""Star."""\n', ": says no ENTRIES; add one"),
         ("timing", "star_model.py", 'ENTRIES = ({"name": "star", "class": "Stra"},)\n\n\nclass Star(Model): ...\n',
          ":1: ENTRIES names the class Stra, which is not in the file; name one that is"),

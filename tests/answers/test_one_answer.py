@@ -74,6 +74,7 @@ def test_what_is_measured_is_no_difference_of_a_reproduction() -> None:
     found = bs.reproduce("aurora")
     assert max(abs(row["difference_pct"]) for row in found.rows() if row["difference_pct"]) > 700
     assert "farthest off by 16.2 %: Intra-node" in found.sentence()
+    assert "not counted, as it is measured or checked: The chain, beside measured times" in found.text()
 
 
 @pytest.mark.parametrize("name", ["8xH100", "16xmi300x", "4xv100"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from blinksim.collective import Collective
 from blinksim.errors import FileError, InputError
 from blinksim.formats import rate_tables
 from blinksim.formats.rate_tables import ClassRates, RateTable
+from blinksim.timing.library_model import Library
 from blinksim.topology.shapes import ring
 
 TABLE = """\
@@ -127,6 +129,46 @@ def test_times_of_jobs_of_many_names_are_read_as_they_were_written(
     times = {job: {2**20: 5.5e-5, 2**30: 0.01}}
     path = write(tmp_path, rate_tables.write(RateTable("ours", {"x": ClassRates(latency=1e-6)}, times=times)))
     assert rate_tables.read(path).times == times
+
+
+@pytest.mark.parametrize(
+    ("job", "multicast", "taken"),
+    [
+        ("allreduce on gpu[0-7]", True, True),
+        ("allreduce on gpu[0-7]", False, True),
+        ("allreduce on gpu[0-7] with NVLS", True, True),
+        ("allreduce on gpu[0-7] with NVLS", False, False),
+        ("allreduce on gpu[0-7] without NVLS", True, False),
+        ("allreduce on gpu[0-3]", True, False),
+    ],
+)
+def test_times_of_a_file_are_those_of_the_library(tmp_path: Path, job: str, multicast: bool, taken: bool) -> None:
+    path = write(tmp_path, f"name: ours\ntimes: {{'{job}': {{1GiB: 6ms}}}}")
+    model, machine = Library(multicast=multicast).at(machines.Question("p5en", rates=str(path)))
+    [found] = model.times(machine, Collective("allreduce"), [2**30])
+    assert (found.time_s == 6e-3) == taken
+
+
+def test_a_time_with_nvls_goes_before_one_for_both(tmp_path: Path) -> None:
+    text = "name: ours\ntimes: {allreduce on a: {1MiB: 2ms}, allreduce on a with NVLS: {1MiB: 1ms}}"
+    table = rate_tables.read(write(tmp_path, text))
+    assert [table.times_of(f"allreduce on a {how} NVLS")[2**20] for how in ("with", "without")] == [1e-3, 2e-3]
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ("alreduce on gpu[0-7]", "unknown collective 'alreduce': did you mean 'allreduce'"),
+        ("allreduce", "'allreduce' is not a job and its members"),
+        ("allreduce on bananas", "unknown member of hgx-h100: 'bananas'"),
+        ("allreduce on 0-7", "unknown member of hgx-h100: '0-7'"),
+        ("allreduce on n1.gpu[6-8]", "unknown member of hgx-h100: 'gpu8'"),
+    ],
+)
+def test_times_of_no_job_are_refused_at_their_line(tmp_path: Path, job: str, message: str) -> None:
+    path = write(tmp_path, f"name: ours\ntimes:\n  '{job}': {{1GiB: 6ms}}\n")
+    with pytest.raises(FileError, match=re.escape(f"{path}:3:3: {message}")):
+        machines.load("hgx-h100", rates=path)
 
 
 def test_a_table_is_read_once_and_again_where_its_file_changed(tmp_path: Path) -> None:

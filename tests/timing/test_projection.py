@@ -521,3 +521,9 @@ def test_latencies_between_the_nodes_of_an_edited_cluster_count() -> None:
     """Its links say them, where the fabric of a machine does otherwise: four messages to reach 16 nodes take 5.4 us."""
     with pytest.raises(InfeasibleError, match=r"wait for each other take 9\.2 us"):
         answer("1MiB", 16, 12, edits=("without n3.nic0",))
+
+
+def test_levels_of_a_node_are_told_apart() -> None:
+    found = bs.project("aurora", "allreduce", "875MB", model="projection")
+    assert len({term.name for term in found.terms}) == len(found.terms) == 4
+    assert "reduce-scatter in the node over mdfi" in {term.name for term in found.terms}

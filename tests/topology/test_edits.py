@@ -30,6 +30,20 @@ def bus_machine() -> Topology:
     return Topology("t", devices, tuple(links))
 
 
+@pytest.mark.parametrize(
+    ("machine", "edit", "cure"),
+    [
+        ("aurora", "nic bandwidth=10GB/s", "replace slingshot bandwidth=10GB/s"),
+        ("aurora", "xe bandwidth=10GB/s", "replace xe bandwidth=10GB/s"),
+        ("p5", "nic bandwidth=10GB/s", "replace efa bandwidth=10GB/s"),
+    ],
+)
+def test_changes_without_a_verb_get_one_that_works(machine: str, edit: str, cure: str) -> None:
+    with pytest.raises(InputError, match=rf"as in: {cure};"):
+        load(machine, edits=edit)
+    assert load(machine, edits=cure).edits == (cure,)
+
+
 def test_every_documented_example_is_understood() -> None:
     machine = with_pcie(V)
     for verb, text in edits.VERBS.items():

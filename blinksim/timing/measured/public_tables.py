@@ -16,6 +16,7 @@ from blinksim import data_files
 from blinksim.collective import COLLECTIVES, busbw_factor
 from blinksim.errors import InputError, one_of, unknown
 from blinksim.textio.text_files import read_rows, read_words
+from blinksim.units import whole
 
 # Meaning of the letters of `Set.quality`.
 QUALITIES = read_words("quality")
@@ -125,10 +126,14 @@ def cells(machine: str) -> Sequence[Cell]:
         raise unknown("machine with published measurements", machine, machines())
 
     def cell(row: dict[str, str]) -> Cell:
-        one, what = sets()[one_of("set of sets.csv", row["set"], sets())], row["collective"]
-        nodes, gpus, size = int(row["nodes"]), int(row["gpus"]), int(row["size_bytes"])
-        if one.machine != machine or what not in COLLECTIVES or min(nodes, gpus - 1, size) < 1:
-            raise ValueError("another machine, collective or number")
+        hint = "(the first column of sets.csv beside this file lists them)"
+        one = sets()[one_of("set", row["set"], sets(), hint=hint)]
+        what = one_of("collective", row["collective"], COLLECTIVES)
+        nodes, gpus, size = (whole(row[name], name) for name in ("nodes", "gpus", "size_bytes"))
+        if one.machine != machine:
+            raise InputError(f"the set {one.name} is of {one.machine}")
+        if min(nodes, gpus - 1, size) < 1:
+            raise InputError(f"nodes={nodes}, gpus={gpus}, size_bytes={size}: at least 1, 2 and 1")
         if row["time_us"]:
             time = float(row["time_us"]) / 1e6
         else:
