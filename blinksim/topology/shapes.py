@@ -296,7 +296,7 @@ _TEXT = re.compile(r"([A-Za-z]+):([^@]*)(?:@(.*))?")
 
 
 def names_of(text: str) -> list[str]:
-    """The names in a list of machines; a comma before a figure, as in ``rails:4x8@450GB/s,50GB/s``, parts none."""
+    """The names in a list of machines; a comma before a figure (``rails:4x8@450GB/s,50GB/s``) parts none."""
     return [*map(str.strip, _BETWEEN.split(text))]
 
 
