@@ -466,6 +466,7 @@ class Answer(Projection):
             held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"
             short = next((few for many, few in _HELD_FOR.items() if many in least.assumes), "whatever the schedule")
             short = short if self.collective.reduces else short.replace(" and sums", "")
+            short = short.replace("ordinary ", "") if self.grants else short
             words += ", if the guess is right" * (guesses(details["bound_rates"]) != "")
             found.append(("cannot take less", f"{held}, {short}{words}"))
         # What is weaker than its like says more than the class of its links.
