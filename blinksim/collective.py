@@ -136,7 +136,7 @@ class Collective:
         Raises `InputError` for an unknown name, a root given to a collective that has none, and for a traffic
         matrix that is missing, or given to another collective than alltoallv.
         """
-        name = one_of("collective", spelt(text), _PROMISES)
+        name = spelt(text) if spelt(text) in _PROMISES else one_of("collective", text, _PROMISES)
         if name == ALLTOALLV or traffic is not None:
             if root is not None:
                 raise InputError(f"{name} with a traffic matrix has no root; leave root= out")

@@ -242,8 +242,9 @@ class Comparison(Result):
         # The quickest was simulated, and so states errors, where slower ones are by the closed form.
         conditions = dict(pair for found in self.projections for one in reversed(found) for pair in one.conditions)
         lines += [f"  {label} {words}" for label, words in conditions.items()]
-        assumed = dict.fromkeys(one.least.assumes for one in self.best() if one.least and one.least.assumes)
-        lines += [f"  at least: for {' or '.join(assumed)}"] * bool(assumed)
+        told = ((one.least, self.least_s.get(one.size)) for one in (*self.answers, *every))
+        assumed = dict.fromkeys(one.assumes for one, least in told if one and one.time_s == least and one.assumes)
+        lines += [f"  at least: it assumes {' or '.join(assumed)}"] * bool(assumed)
         if len({projection.rates for projection in self.projections[-1]}) > 1:
             lines.append("  rates= takes one table for all")
         lines += [f"  {words}" for words in refused_words(self.refused)]

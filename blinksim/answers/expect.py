@@ -21,6 +21,7 @@ from blinksim.nccl.tests_log import UNSAID, Launch
 from blinksim.results import Result, keyed, table
 from blinksim.textio import yaml_nodes
 from blinksim.timing.library_model import MOST_GPUS_A_NODE, SHARE, Library
+from blinksim.timing.measured.public_tables import GRAPH, LAUNCHED, STREAM
 from blinksim.timing.projection_result import Projection, guesses, labelled
 from blinksim.units import Sizes, format_size, sizes_of
 
@@ -69,10 +70,16 @@ class Expectations(Result):
         first = self.takes[0]
         return keyed(first, "@Expectations", ranks=len(first.members), false_alarms=FALSE_ALARMS, rows=self.rows())
 
+    @property
+    def set_up(self) -> str:
+        """How calls are launched, as `blinksim.project` takes it; empty where no time depends on it."""
+        return next((one.details["set_up"] for one in self.takes if "set_up" in one.details), "")
+
     def sentence(self) -> str:
-        """The answer in one line: of what, and how sure floors are."""
+        """The answer in one line: of what, how it is launched, and how sure floors are."""
         first, alarms = self.takes[0], f"1 in {1 / FALSE_ALARMS:.0f} healthy runs is below a floor"
-        return f"{first.taking_part}: busbw in GB/s with {first.details['library']}; {alarms}"
+        launched = f" launched {LAUNCHED[self.set_up]}" if self.set_up else ""
+        return f"{first.taking_part}: busbw in GB/s with {first.details['library']}{launched}; {alarms}"
 
     def text(self) -> str:
         """The table, where its figures come from, and the bounds."""
@@ -108,8 +115,9 @@ class Expectations(Result):
     def nccl_tests(self, launch: Launch = UNSAID, **more: str) -> str:
         """Commands of nccl-tests by collective, which fail where the average busbw is below that of floors.
 
-        launch: how they are started; with no options, by one process a node, or a GPU of several nodes. more:
-        environment variables besides those, such as ``NCCL_DEBUG="INFO"``.
+        launch: how they are started; with no options, as the floors are launched (`set_up`): by one process, with
+        a graph or without, or by one a GPU, as on several nodes. more: environment variables besides those, such
+        as ``NCCL_DEBUG="INFO"``.
 
         Raises `InputError` for sizes that are no range, members that differ by node, and other libraries.
         """
@@ -125,8 +133,9 @@ class Expectations(Result):
             where = f"on the same GPUs of every host, at most {MOST_GPUS_A_NODE}"
             raise InputError(f"nccl-tests runs NCCL or RCCL, {where}; these are {each} of {library} a node")
         roots = {one.collective.name: one.collective.root for one in self.takes}
-        alone = 1 if nodes > 1 else each
-        started = launch if launch.options else launch._replace(options=f"-g {alone}", each=alone)
+        alone = 1 if nodes > 1 or self.set_up == STREAM else each
+        options = f"-g {alone}" + " -G 1" * (self.set_up == GRAPH)
+        started = launch if launch.options else launch._replace(options=options, each=alone)
         lines, figures = "", [(row["collective"], row["floor_busbw_GBps"]) for row in self.rows()]
         for name, floors in groupby(figures, itemgetter(0)):
             least = fmean(floor for _, floor in floors) / _TESTS_ALLOW

@@ -30,6 +30,7 @@ from blinksim.textio.text_files import read_words
 from blinksim.timing import model_registry as models
 from blinksim.timing.contest import CandidateLike, Contest, ceiling_of, least_time_of
 from blinksim.timing.library_model import GUESSES, Library, sent_by
+from blinksim.timing.measured.public_tables import LAUNCHED
 from blinksim.timing.measured_constants import uncovered
 from blinksim.timing.nccl_model import NcclTuner, weakest
 from blinksim.timing.projection_result import Projection, guesses, labelled, left_out_words, rates_of_links
@@ -39,7 +40,6 @@ from blinksim.units import format_rate, format_size_about, format_time, size_of
 
 ChoiceName = Literal["best", "nccl"]
 """Names that stand for a choice among algorithms: the quickest, or NCCL's own."""
-_LAUNCHED = {"graph": "in a graph", "stream": "from a stream", "threads": "by threads"}
 BEST, ALL, COULD_TAKE = "best", "all", "could take"
 # The model that counts neither launches nor steps.
 LINKS_ONLY = "alpha-beta"
@@ -453,7 +453,7 @@ class Answer(Projection):
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
         bound = " (the bound)" * (self.low_s == getattr(least, "time_s", None))
         ends = f"{format_time(self.low_s)}{bound} to {format_time(self.high_s)}"
-        launched = f" launched {_LAUNCHED[details['set_up']]}" if "set_up" in details else ""
+        launched = f" launched {LAUNCHED[details['set_up']]}" if "set_up" in details else ""
         origin = ("" if self.known else f"{UNKNOWN.format(launched)}: ") + details["origin"]
         if runs := details.get("published_s"):
             origin += f"; the runs took {format_time(runs[0])} to {format_time(runs[-1])}"
@@ -472,6 +472,7 @@ class Answer(Projection):
             held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"
             short = next((few for many, few in _HELD_FOR.items() if many in least.assumes), "whatever the schedule")
             short = short if self.collective.reduces else short.replace(" and sums", "")
+            short = short.replace("ordinary ", "") if self.grants else short
             words += ", if the guess is right" * (guesses(details["bound_rates"]) != "")
             found.append(("cannot take less", f"{held}, {short}{words}"))
         # What is weaker than its like says more than the class of its links.

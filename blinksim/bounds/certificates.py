@@ -241,14 +241,14 @@ class Cut(Certificate):
         return self.capacity / self.crossing
 
     def words(self, topology: Topology) -> str:
-        """One sentence, such as ``GPUs 0-6 can send at most 150 GB/s and must send 7 of 8 shards``."""
+        """One sentence, such as ``GPU 7 can receive at most 150 GB/s and must receive 7 of 8 shards``."""
         side = frozenset(self.side)
         inside, outside = ([name for name in topology.members if (name in side) == here] for here in (True, False))
-        names, do, much = inside or self.side, "send", part_of(self.crossing, topology.ranks, bool(self.shares))
+        much = part_of(self.crossing, topology.ranks, bool(self.shares))
         if self.traffic:
             much = f"{float(self.crossing):.4g} times the largest buffer of any rank"
-            # From the side with fewer ranks: a rank that receives most is as common as one that sends most.
-            names, do = (inside, do) if len(inside) <= len(outside) else (outside, "receive")
+        # From the side with fewer ranks: what many send to one is less than each of them could.
+        names, do = (inside or self.side, "send") if len(inside) <= len(outside) else (outside, "receive")
         return f"{listed(names)} can {do} at most {format_rate(self.capacity)} and must {do} {much}"
 
     def to_dict(self) -> dict[str, Any]:

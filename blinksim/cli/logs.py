@@ -200,6 +200,8 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
                 cells.append([log, each.collective.name, format_size(line.size), *shown, behind])
         heading = ("log", "collective", "size", "busbw", "expected", "floor", "bound", "")
         click.echo("\n" + table(heading, cells, left=(0, 1, 7)) + "\n")
+        if launched := sorted({each.expectation.launched for *_, each in found} - {""}):
+            click.echo(f"  expected of calls{' or'.join(launched)}")
         worst = next((log for log, _, each in found if each.status() == status), found[0][0])
         click.echo(f"next: blinksim diagnose {typed(worst)} --machine {again}")
 
@@ -288,7 +290,8 @@ def _show_diagnosis(
         (found.wrong, f"locate {one}{nodes}{nvls} --plan"),
         (found.failed or found.unfinished or found.last_odd, run),
         (found.strange, f"diagnose {log} --machine {found.strange.rpartition(' ')[2]}{nodes}"),
-        (found.impossible or faster, "topo list"),
+        (found.impossible, "topo list"),
+        (faster, run),
         (found.resembles.startswith("NVLS"), f"diagnose {log} --machine {machine}{again} --no-nvls"),
         (visible, f"locate {one} {(f'{log} --next', '--plan')[partly]}{nodes}{nvls}"),
         (all((library in VISIBLE, question.edits, not found.as_expected)), f"bound {asked} --losses"),
@@ -317,11 +320,13 @@ def _facts(found: Diagnosis, why: bool) -> list[tuple[str, str]]:
     if found.first_behind and found.lane and not (found.sure or found.unlike or "every size" in found.shown):
         seen, usual, lane, _ = found.lane
         behind = f"each {lane} at {seen / 1e9:.3g} GB/s, not {usual / 1e9:.3g}, would explain it"
+    bases = dict.fromkeys(map(attrgetter("expected.basis"), found.apart()))
     return [
         ("bound", f"busbw {most} at {at} rates{more}{guesses(at)}"),
         ("", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}): {best.certificate.words(part)}" if why else ""),
         ("", f"it assumes: {best.assumes}" if best.assumes != NOTHING else ""),
-        ("expected", f"{found.largest.expected.origin}; interval: 8 in 10 runs"),
+        ("expected", f"{found.largest.expected.origin}; interval: 8 in 10 runs{expectation.launched}"),
+        ("", f"other sizes otherwise ({', '.join(bases)}): --json has the origin of each" * (len(bases) > 1)),
         ("model", expectation.name if why else ""),
         ("behind", behind),
         ("resembles", f"{found.resembles}, as slow links may" if found.resembles and not found.sure else ""),

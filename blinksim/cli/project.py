@@ -37,6 +37,7 @@ from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Topology
+from blinksim.topology.shapes import names_of
 from blinksim.units import format_rate, format_size_about, format_time, in_GBps, parse_rate, parse_size, parse_sizes
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ def compare(options: Compare) -> None:
     if options.many.bytes:
         _many_calls(options, wanted)
         return
-    if "," in options.machine:
+    if len(names_of(options.machine)) > 1:
         _side_by_side(options, wanted)
         return
     if options.price:
@@ -320,7 +321,7 @@ def _machines(options: Compare) -> list[Question]:
     """The machines that are named, each with its library."""
     if options.model or options.algorithms or options.search:
         raise InputError("several machines are compared with their libraries; leave algorithms and models out")
-    questions, typed_names = [], [*map(str.strip, options.machine.split(","))]
+    questions, typed_names = [], names_of(options.machine)
     for name in typed_names:
         one = question_of(name, type(options.where)(vars(options.where) | {"nodes": 1}))
         # A name that nobody knows is said before the others have taken their time.
@@ -336,7 +337,7 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
     from blinksim.answers.compare import compare_machines
 
     prices, questions, more = dict[str, float](), _machines(options), ""
-    for text in ",".join(options.price).split(",") if options.price else ():
+    for text in names_of(",".join(options.price)) if options.price else ():
         name, _, price = text.partition("=")
         try:
             prices[name] = float(price)
@@ -370,7 +371,7 @@ def _many_calls(options: Compare, collective: Collective) -> None:
         raise InputError(f"--bytes is of calls of one size with a machine's library, in a table; leave{given} out")
     found: dict[str, Buckets] = {}
     library, many = library_of(options.timing), options.many
-    asked = dict(zip(map(str.strip, options.machine.split(",")), _machines(options), strict=True))
+    asked = dict(zip(names_of(options.machine), _machines(options), strict=True))
     for name, one in asked.items():
         with Working(f"predicting {name}"):
             found[name] = buckets(one, collective, many.bytes or "", many.bucket or "", library)

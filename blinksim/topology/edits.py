@@ -69,7 +69,7 @@ def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[st
     if found is None:
         known, written = [*topology.link_classes, *fabric], "(a link is written gpu0-gpu3"
         if not (classes and known):
-            topology.device(target, "device or link", f"{written})")
+            topology.device(target, "device or link", f"{written}; for a node less lower nodes=)")
         hint = f"{written}; link classes: {', '.join(known)})"
         raise unknown("link", target, [*known, *topology.index], hint=hint)
     both, pairs = found

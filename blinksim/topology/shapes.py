@@ -290,7 +290,14 @@ _CLUSTER: dict[str, Callable[..., Topology]] = {"rails": rail_cluster, "fattree"
 _SIZES = dict.fromkeys(_ONE, 1) | {"dragonfly": 3, "rails": 2, "fattree": 2}
 NO_RATE = re.compile(r"[^A-Za-z]+[nmu]?s\s*|[^:,]*:.*")
 """What may stand alone behind the @: the latency of links, or the oversubscription of a fat tree."""
+# A comma that no figure of a shape follows: a rate, a latency or a ratio.
+_BETWEEN = re.compile(r",(?!\s*[0-9.][0-9.eE+]*\s*(?:[A-Za-zµ]*/?s|:[0-9]+)\s*(?:[,=]|$))")
 _TEXT = re.compile(r"([A-Za-z]+):([^@]*)(?:@(.*))?")
+
+
+def names_of(text: str) -> list[str]:
+    """The names in a list of machines; a comma before a figure (``rails:4x8@450GB/s,50GB/s``) parts none."""
+    return [*map(str.strip, _BETWEEN.split(text))]
 
 
 @lru_cache(maxsize=4)
@@ -300,8 +307,7 @@ def from_text(text: str) -> Topology | None:
     Raises `InputError` if the form is known and its sizes or bandwidth are not as they must be.
     """
     match = _TEXT.fullmatch(text.strip())
-    name = match[1].lower() if match else ""
-    if not match or name not in FORMS:
+    if match is None or (name := match[1].lower()) not in FORMS:
         return None
     if not re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}){0,15}", match[2]):
         raise InputError(f"{text!r}: {match[2][:40]!r} is not a size; write it like {FORMS[name][0]}")

@@ -92,7 +92,7 @@ def test_thresholds_of_nccl_tests(capsys: pytest.CaptureFixture[str]) -> None:
     devices, setting, *command = line.split()
     least = float(setting.removeprefix("NCCL_TESTS_MIN_BW="))
     assert devices == "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7"
-    assert " ".join(command) == "all_reduce_perf -b 1024 -e 1073741824 -f 32 -g 8"
+    assert " ".join(command) == "all_reduce_perf -b 1024 -e 1073741824 -f 32 -g 8 -G 1"
     floors, usual = ([row[f"{key}_busbw_GBps"] for row in rows] for key in ("floor", "expected"))
     assert _passes(usual, least)
     assert _passes([1.001 * floor for floor in floors], least)
@@ -100,6 +100,17 @@ def test_thresholds_of_nccl_tests(capsys: pytest.CaptureFixture[str]) -> None:
     [line] = ask(capsys, "p5 --nodes 2 --collective alltoall --sizes 1MiB,8MiB --format nccl-tests")[0].splitlines()
     start = "mpirun -x CUDA_VISIBLE_DEVICES -x NCCL_TESTS_MIN_BW -np 16 -N 8"
     assert line.endswith(f" {start} alltoall_perf -b 1048576 -e 8388608 -f 8 -g 1")
+    # The launch that the floors are of is that of the command, as the log of such a run says, and the head names it.
+    sizes, ranks = "all_reduce_perf -b 1024 -e 1073741824 -f 32", "mpirun -x CUDA_VISIBLE_DEVICES -x NCCL_TESTS_MIN_BW"
+    for launched, words, started in (
+        ("graph", "in a graph", [sizes, "-g 8 -G 1"]),
+        ("threads", "by threads", [sizes, "-g 8"]),
+        ("stream", "from a stream", [f"{ranks} -np 8 -N 8", sizes, "-g 1"]),
+    ):
+        asked = f"hgx-h200 --collective allreduce --set-up {launched}"
+        assert f"with NCCL launched {words}; " in ask(capsys, asked)[0].splitlines()[0]
+        [line] = ask(capsys, f"{asked} --format nccl-tests")[0].splitlines()
+        assert line.split(" ", 2)[2] == " ".join(started)
     lines = ask(capsys, "mi300x --members 0,2,4,5 --format nccl-tests")[0].splitlines()
     assert all(line.startswith("HIP_VISIBLE_DEVICES=0,2,4,5 NCCL_TESTS_MIN_BW=") for line in lines)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shlex
 from contextlib import redirect_stdout
 from io import StringIO
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,38 @@ import blinksim as bs
 from blinksim.answers.project import Answer
 from blinksim.cli.main import run
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.topology.shapes import names_of
 from blinksim.units import format_size
+
+_LISTED = (
+    "rails:4x8@450GB/s,50GB/s",
+    "fattree:4x8@300GB/s, 50e1Gbps ,2:1",
+    "fattree:4x8@2:1",
+    "ring:4@25GB/s,2.5us",
+    "8xp5",
+    "2x4.yaml",
+    "hgx-h100",
+)
+
+
+def test_lists_of_machines_are_read_back() -> None:
+    for few in range(1, 5):
+        for names in permutations(_LISTED, few):
+            assert names_of(", ".join(names)) == [*names]
+
+
+@pytest.mark.parametrize("shape", _LISTED[:2])
+def test_a_shape_with_several_figures_is_one_machine(capsys: pytest.CaptureFixture[str], shape: str) -> None:
+    assert run(["project", shape, "allreduce", "64MiB"]) == 0
+    [following] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next:")]
+    words = shlex.split(following)[2:]
+    assert words[0] == "compare"
+    assert run([*words[: words.index("--plot")], "--sizes", "64MiB"]) == 0
+    assert f" GPUs of {shape}: 64 MiB takes " in capsys.readouterr().out
+    assert run(["compare", f"{shape},p5", "allreduce", "--sizes", "64MiB", "--price", f"{shape}=3,p5=2", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["machine"] for row in rows] == [shape, "p5"]
+    assert rows[0]["busbw_per_price"] == pytest.approx(rows[0]["busbw_GBps"] / (3 / 8))
 
 
 def test_each_machine_answers_as_by_itself(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_certificates_in_words() -> None:
     machine = dgx1v()
     side = [f"gpu{i}" for i in range(7)]
     cut = Cut.of(machine, Collective("allgather"), side)
-    assert cut.words(machine) == "GPUs 0-6 can send at most 150 GB/s and must send 7 of 8 shards"
+    assert cut.words(machine) == "GPU 7 can receive at most 150 GB/s and must receive 7 of 8 shards"
     apart = Partition.of(machine, Collective("allreduce"), [[name] for name in machine.members])
     expected = "14 copies of the data must cross the links between all 8 ranks, which carry 1200 GB/s together"
     assert apart.words(machine) == expected

@@ -49,7 +49,7 @@ from blinksim.schedule.model import Schedule
 from blinksim.textio.text_files import read_words
 from blinksim.timing.alpha_beta import Starts, crossed, step_kinds
 from blinksim.timing.library_model import Library, sent_by
-from blinksim.timing.measured.public_tables import SetUpName
+from blinksim.timing.measured.public_tables import LAUNCHED, SetUpName
 from blinksim.timing.measured_constants import NVLS as ADDS
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.elements import Device
@@ -485,6 +485,11 @@ class Expectation:
         other = f" (the log is of NCCL {self.ran.version})" if self.ran.version not in ("", found.version) else ""
         fork = "" if self.takes.library == "NCCL" else f"; {self.takes.library} is a fork of it"
         return f"NCCL {found.version}'s own model at {self.machine.rates} rates{other}{fork}"
+
+    @property
+    def launched(self) -> str:
+        """How the calls are launched that times are expected of; empty on several nodes, where that is not told."""
+        return f" launched {LAUNCHED[self.ran.set_up]}" if self.part.nodes == 1 else ""
 
     @cached_property
     def takes(self) -> Library:

@@ -24,6 +24,7 @@ SLOW = "D"
 SetUpName = Literal["graph", "stream", "threads"]
 GRAPH, STREAM, THREADS = SET_UPS = get_args(SetUpName)
 """How calls are launched: in a graph, from a stream by a process for each GPU, or by threads of one process."""
+LAUNCHED: Mapping[str, str] = {GRAPH: "in a graph", STREAM: "from a stream", THREADS: "by threads"}
 _BYTES = ("int8", "uint8")
 HALVES = "allgather", "reducescatter"
 """What one allreduce does in turn."""
