@@ -557,12 +557,12 @@ def evened(topology: Topology) -> Topology | None:
 
 @per_topology
 def without_narrow(topology: Topology) -> Topology | None:
-    """Without links that are narrower than nine in ten of their class; None where there are none."""
+    """Without links that are narrower than three in four of their class; None where there are none."""
     table, wide = topology.link_columns, np.ones(len(topology.links), dtype=np.bool_)
     width = np.array([float(rate) for rate in table.bandwidths])[table.figure]
     for kind in distinct(table.kind).tolist():
         own = np.flatnonzero(table.kind == kind)
-        wide[own] = width[own] >= np.sort(width[own])[len(own) // 10]
+        wide[own] = width[own] >= np.sort(width[own])[len(own) // 4]
     return None if wide.all() else _of_links(topology, tuple(compress(topology.links, wide)))
 
 

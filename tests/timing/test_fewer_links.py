@@ -113,6 +113,24 @@ def test_a_slow_link_of_one_node_costs_no_more_than_none(name: str) -> None:
     assert all(some <= CLOSE * less for some, less in zip(slow, none, strict=True))
 
 
+def test_a_link_more_costs_few_bytes_nothing() -> None:
+    """Eight trees of two hops use every link of the healthy box, and 30 of 32 are enough for those without a pair."""
+    pairs = ("gpu0-gpu1", "gpu0-gpu3", "gpu1-gpu2", "gpu4-gpu7")
+    sizes = [2**3, 2**10, 2**14]
+    healthy = all_best("dgx1-v100", 1, "", "allgather", sizes)
+    assert healthy[0] == pytest.approx(3.8e-6, rel=1e-3)
+    for pair in pairs:
+        poorer = all_best("dgx1-v100", 1, f"without {pair}", "allgather", sizes)
+        assert all(more <= CLOSE * less for more, less in zip(healthy, poorer, strict=True)), pair
+
+
+def test_a_slow_link_of_every_node_costs_no_more_than_none() -> None:
+    """One in eight of its class, it is left out, too."""
+    edits = "degrade gpu1-cpu0 bandwidth=5GB/s", "without gpu1-cpu0"
+    slow, none = (all_best("perlmutter", 8, edit, "broadcast", [2**20, 2**26]) for edit in edits)
+    assert all(some <= CLOSE * less for some, less in zip(slow, none, strict=True))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "machine", "name"), FAMILIES)
 def test_families(machine: str, name: str, nodes: int) -> None:
