@@ -56,15 +56,13 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does, and for nodes without such links."""
     places = hierarchical.lanes_of(topology, "hierarchical_trees", 1, lacking=not collective.rooted)[None]
     (_, ranks, nodes), there = places.shape, places[0] >= 0
-    if nodes == 1 and ranks > _MOST_ALONE:
-        raise InfeasibleError(f"trees among all {ranks} ranks of a node take seconds to find; take packed or bucket")
     hop, roots = _HOP if nodes > 1 else _HOP_ALONE, [*range(ranks)]
     if nodes == 1 and collective.rooted:
         hop, roots = _HOP_OF_ONE, np.flatnonzero(places == collective.root).tolist() * _TREES_ALONE
     lanes = lanes_between(topology, places[0, :, there.all(axis=0).argmax()].tolist())
-    hops = low_trees(lanes, ranks, roots, hop)
-    if not hops.size or len(lanes) == ranks * (ranks - 1):
-        what = "nodes in which direct links join all GPUs, but not each with every other"
+    meshed, large = len(lanes) == ranks * (ranks - 1), nodes == 1 and ranks > _MOST_ALONE
+    if meshed or large or not (hops := low_trees(lanes, ranks, roots, hop)).size:
+        what = "nodes in which direct links join all GPUs, but not each with every other, one alone of at most 64"
         raise InfeasibleError(f"hierarchical_trees needs {what}; take hierarchical_direct")
     if nodes > 1 and collective.rooted:
         return hierarchical.rooted(places, collective, partial(_by_trees, lanes), _TREES)

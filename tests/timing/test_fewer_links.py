@@ -14,6 +14,7 @@ from blinksim.answers.project import answer, schedules
 from blinksim.collective import Collective
 from blinksim.schedule.verify import verify
 from blinksim.timing.contest import evened, without_narrow
+from blinksim.timing.simulator import simulate
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "alltoall")
 # A port of one node, and links of one node, by machine.
@@ -320,3 +321,20 @@ def test_nothing_is_searched_for_that_gains_next_to_nothing(monkeypatch: pytest.
     assert "within 3 %" in found.left_out["packed"]
     best = found.answers(2**28, best=True)[0]
     assert 0.97 * best.time_s <= 2**28 / float(found.bound.rate) <= best.time_s
+
+
+@pytest.mark.parametrize(("nodes", "size"), [(4, 2**10), (4, 2**20)])
+def test_few_bytes_go_over_one_adapter_of_a_gpu(nodes: int, size: int) -> None:
+    """Four adapters hang from one port of a GPU of p5: every message starts there, and a part of one is a message."""
+    contest = schedules(bs.Question("p5", nodes=nodes), Collective("alltoall"), [size])
+    [found] = contest.answers(size, best=True)[:1]
+    schedule = contest.at(size).candidates[found.algorithm].schedule
+    assert verify(schedule).ok
+    assert 0.85 <= found.time_s / simulate(schedule, size).time_s <= 1.05
+    first = [schedule.links_of(route)[0] for route in schedule.route.tolist()]
+    node = schedule.topology.device_nodes
+    crossing = (node[schedule.src] != node[schedule.dst]) & (schedule.src == schedule.topology.index["n0.gpu0"])
+    columns = schedule.step, schedule.route, schedule.channel, schedule.dst
+    messages = {row for row in zip(*(column[crossing].tolist() for column in columns), strict=True)}
+    assert len(messages) == nodes - 1
+    assert len({first[send] for send in crossing.nonzero()[0].tolist()}) == 1
