@@ -335,6 +335,6 @@ def test_few_bytes_go_over_one_adapter_of_a_gpu(nodes: int, size: int) -> None:
     node = schedule.topology.device_nodes
     crossing = (node[schedule.src] != node[schedule.dst]) & (schedule.src == schedule.topology.index["n0.gpu0"])
     columns = schedule.step, schedule.route, schedule.channel, schedule.dst
-    messages = {row for row in zip(*(column[crossing].tolist() for column in columns), strict=True)}
+    messages = set(zip(*(column[crossing].tolist() for column in columns), strict=True))
     assert len(messages) == nodes - 1
     assert len({first[send] for send in crossing.nonzero()[0].tolist()}) == 1
