@@ -76,7 +76,7 @@ def fill(plan: Plan) -> None:
     """
     rounds = import_module(f"blinksim.algorithms.{plan.algorithm}").rounds(plan.topology, plan.collective)
     share = rounds[0].share
-    places, chunks = places_of(plan.topology, plan.algorithm, lacking=True).ravel(), share.denominator
+    places, chunks = places_of(plan.topology, plan.algorithm, 1, lacking=True).ravel(), share.denominator
     places = places[places >= 0]
     for owner in places[np.arange(chunks) * len(places) // chunks].tolist():
         plan.add_chunk(share, *plan.collective.labels(owner, owner))
@@ -436,10 +436,10 @@ def _with_gaps(topology: Topology, nodes: Sequence[Sequence[int]]) -> Whole:
     return places
 
 
-def lanes_of(topology: Topology, name: str, *, lacking: bool = False) -> Whole:
-    """The ranks by place in their node, and node. Raises `InfeasibleError` for one node, and as `places_of` does."""
-    places = places_of(topology, name, lacking=lacking)
-    if places.shape[2] == 1:
+def lanes_of(topology: Topology, name: str, least: int = 2, *, lacking: bool = False) -> Whole:
+    """The ranks by place in their node, and node. Raises `InfeasibleError` for fewer nodes, and as `places_of` does."""
+    places = places_of(topology, name, least, lacking=lacking)
+    if places.shape[2] < least:
         raise InfeasibleError(f"{name} needs two or more nodes; take packed")
     return places.reshape(-1, places.shape[2])
 

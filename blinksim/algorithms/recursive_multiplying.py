@@ -26,11 +26,15 @@ ENTRY = Algorithm(("allreduce",), "exchanges of all data in groups that grow, fi
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps do. Raises as `hierarchical.fill` does for nodes with different numbers of ranks."""
-    places = places_of(topology, "recursive_multiplying", least=1)
-    # Cards, their tiles, or the GPUs of a node.
-    levels = *inner_radices(topology, places[:, 0, 0]), *inner_radices(topology, places[0, :, 0])
-    places = places.reshape((*levels, *radices(places.shape[2])))
+    places = levels_of(topology, "recursive_multiplying")
     return tuple(among(places, range(places.ndim)))
+
+
+def levels_of(topology: Topology, name: str) -> Whole:
+    """The ranks by an axis for each level: of tiles, of cards or GPUs of a node, of nodes. Raises as `places_of`."""
+    places = places_of(topology, name, least=1)
+    levels = *inner_radices(topology, places[:, 0, 0]), *inner_radices(topology, places[0, :, 0])
+    return places.reshape((*levels, *radices(places.shape[2])))
 
 
 def among(places: Whole, axes: Iterable[int]) -> list[Round]:

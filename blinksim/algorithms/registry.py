@@ -31,7 +31,7 @@ AlgorithmName = Literal[
     "direct", "rail_aligned", "rail_joined", "bruck", "two_shot", "hierarchical", "hierarchical_direct",
     "hierarchical_multiplying", "hierarchical_trees", "chain_tree", "parameter_server", "mxnet", "packed",
     "few_steps", "few_rounds", "chains", "rings", "blink", "blink_hierarchical", "blinkplus", "nvls", "nvls_one_shot",
-    "packed_in_network", "nvls_tree", "sharp", "binomial_blocks", "scatter_allgather",
+    "packed_in_network", "nvls_tree", "sharp", "binomial_blocks", "scatter_allgather", "multiphase",
 ]  # fmt: skip
 """The names of the registry in the order of lists, for editors too; ``-`` and ``_`` are alike."""
 

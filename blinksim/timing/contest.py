@@ -56,6 +56,8 @@ Answer = Callable[[int], Projection]
 ON_LINKS = ("alpha-beta", "simulate")
 # Ranks up to which the bound on the time is a matter of seconds; Aurora has 1,024 nodes and more of 12.
 _MOST_RANKS = 16_384
+# Those that choose routes: some of the trees, paths or parts that data is divided among may be enough for few bytes.
+_DIVIDED = {name for name, entry in REGISTRY.items() if entry.routes}
 _WAITS = "waiting not counted above"
 
 
@@ -141,16 +143,17 @@ class Contest(Tabular):
     def at(self, size: int, best: bool = False, beside: Collection[str] = ()) -> Contest:
         """The same with the schedule by each name that alpha and beta say is the quickest for `size` bytes.
 
-        On the links these are without packed trees whose start costs more than they gain. best: without those
-        that are slower for sure if only the quickest is asked for, except `beside`.
+        On the links these are without packed trees, and parts for further adapters, whose start costs more than they
+        gain. best: without those that are slower for sure if only the quickest is asked for, except `beside`.
         """
         ways = {of: [one, *self.besides[of] * (of not in self.whole)] for of, one in self.candidates.items()}
-        others, most = [*chain(*map(ways.__getitem__, ways.keys() - {"packed"}))], inf
+        divided = ways.keys() & _DIVIDED
+        others, most = [*chain(*map(ways.__getitem__, ways.keys() - divided))], inf
         if others and self.only_best and self.model.name == ON_LINKS[0] and not self.model.gamma:
             # Fewer trees that are slower than another algorithm need not be found.
             most = cost(quickest(others, size), size).time_s
-        if self.on_links and "packed" in ways.keys() - self.whole:
-            ways["packed"] = [fewer_trees(one, size, most) for one in ways["packed"]]
+        for name in divided - self.whole if self.on_links else ():
+            ways[name] = [fewer_trees(one, size, most) for one in ways[name]]
         if best and most < inf:
             # What no schedule falls below is raised to that: others may then be as quick.
             most = max(most, least_time_of(self.topology, self.collective, size, self.bound).time_s)
@@ -365,17 +368,11 @@ def forms(
     best = (symmetric(part, collective) if packed else None) or entry.parallel(part, collective)
     if not (packed and sizes):
         return [best, *best.on_fewer_routes]
-    every = best, *other_trees(best), *equal_trees(part, collective)
+    # In one node few equal trees from every root may be lower than the best, and send fewer messages.
+    few = part.nodes < 2 and part.ranks <= _FEW_RANKS and collective.phases == 1 and not collective.personalized
+    every = best, *other_trees(best), *(entry.parallel(part, collective, trees=trees) for trees in _EQUAL if few)
     ends = (max(sizes), min(sizes)) if every[1:] and sort else ()
     return sorted(every, key=lambda one: [cost(fewer_trees(one, s), s).time_s for s in ends])
-
-
-def equal_trees(part: Topology, collective: Collective) -> list[Candidate]:
-    """Few equal trees from every root in one node, which may be lower than the best and send fewer messages."""
-    from blinksim.algorithms.packed import build
-
-    few = part.nodes < 2 and part.ranks <= _FEW_RANKS and collective.phases == 1 and not collective.personalized
-    return [Candidate(build(part, collective, trees=trees)) for trees in _EQUAL if few]
 
 
 @lru_cache(maxsize=8)
@@ -413,7 +410,7 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
 
 
 def fewer_trees(whole: Candidate, size: int, most: float = inf) -> Candidate:
-    """With only the largest trees or paths of every pair of ends, as many as take least time for `size` bytes.
+    """With only the largest trees, paths or parts of every pair of ends, as many as take least time for `size` bytes.
 
     Each tree costs the start of its messages, which may be more than a small share gains. most: seconds that what is
     found takes at most, else it need not be the best.
@@ -433,8 +430,12 @@ def thinner(whole: Candidate) -> list[tuple[Floats, Floats, Callable[[], Candida
     Of many, a sixteenth less each time. Before what writes them, seconds on every resource at least: for each
     byte of the size, and for starts of messages.
     """
-    schedule, found = whole.timed, list[Any]()
-    if whole.build or whole.parallel or not isinstance(schedule, Schedule) or schedule.sends > MANY_SENDS:
+    schedule, found = whole.by_symmetry.base if whole.by_symmetry else whole.timed, list[Any]()
+    if whole.build or whole.parallel or not isinstance(schedule, Schedule):
+        return found
+    # What takes a route in a step is one message. Images add to these seconds; those of trees may be unlike in number.
+    joined = schedule.form == "steps"
+    if schedule.sends > MANY_SENDS * (4 if joined else 0 if whole.by_symmetry else 1):
         return found
     ends = schedule.origin.astype(np.int64) * (int(schedule.target.max(initial=0)) + 1) + schedule.target
     _, kind, count = np.unique(ends, return_inverse=True, return_counts=True)
@@ -450,19 +451,21 @@ def thinner(whole: Candidate) -> list[tuple[Floats, Floats, Callable[[], Candida
         chunk, route = chunk[kept[chunk]], route[kept[chunk]]
         more = np.bincount(kind, share) / np.bincount(kind, share * kept) / schedule.share_den
         carried = np.asarray(np.bincount(route, (share * more[kind])[chunk], len(routes)), dtype=np.float64)
-        each, _ = starts.overheads(routes, len(shared.rate), np.bincount(route, minlength=len(routes)))
+        starting = np.bincount(distinct(route) if joined else route, minlength=len(routes))
+        each, _ = starts.overheads(routes, len(shared.rate), starting)
         byte_s = RouteUses.of(spread, shared).loads(carried) / shared.rates
-        found.append((byte_s, each, cache(partial(only_chunks, schedule, kept, kind))))
+        found.append((byte_s, each, cache(partial(only_chunks, whole, kept, kind))))
     return found
 
 
-def only_chunks(schedule: Schedule, kept: npt.NDArray[np.bool_], kind: npt.NDArray[np.int64]) -> Candidate | None:
+def only_chunks(whole: Candidate, kept: npt.NDArray[np.bool_], kind: npt.NDArray[np.int64]) -> Candidate | None:
     """With some chunks only, which share what the others of their kind had; None if that needs too fine shares."""
+    schedule = whole.compact
     chunks, sends, number = np.flatnonzero(kept), kept[schedule.chunk], np.cumsum(kept) - 1
     # Below 2^53 these sums are exact.
-    whole, part = np.bincount(kind, schedule.share_num), np.bincount(kind[chunks], schedule.share_num[chunks])
+    every, part = np.bincount(kind, schedule.share_num), np.bincount(kind[chunks], schedule.share_num[chunks])
     # Whole numbers of any length: with fractions it takes ten times as long.
-    over = schedule.share_num[chunks].astype(object) * whole[kind[chunks]].astype(np.int64)
+    over = schedule.share_num[chunks].astype(object) * every[kind[chunks]].astype(np.int64)
     under = part[kind[chunks]].astype(np.int64) * np.array(schedule.share_den, dtype=object)
     den = lcm(*(under // np.gcd(over, under)))
     if den > MOST_DENOMINATOR:
@@ -470,7 +473,8 @@ def only_chunks(schedule: Schedule, kept: npt.NDArray[np.bool_], kind: npt.NDArr
     taken: dict[str, Any] = {name: getattr(schedule, name)[chunks] for name in ("origin", "target")}
     taken |= {name: getattr(schedule, name)[sends] for name in ("src", "dst", "op", "step", "route", "channel")}
     share, chunk = (over * den // under).astype(np.int64), number[schedule.chunk[sends]].astype(np.int32)
-    return Candidate(replace(schedule, share_num=share, share_den=den, chunk=chunk, bound={}, **taken))
+    fewer = replace(schedule, share_num=share, share_den=den, chunk=chunk, bound={}, **taken)
+    return Candidate(replace(whole.by_symmetry, base=fewer) if whole.by_symmetry else fewer)
 
 
 def symmetric(
@@ -557,12 +561,12 @@ def evened(topology: Topology) -> Topology | None:
 
 @per_topology
 def without_narrow(topology: Topology) -> Topology | None:
-    """Without links that are narrower than nine in ten of their class; None where there are none."""
+    """Without links that are narrower than three in four of their class; None where there are none."""
     table, wide = topology.link_columns, np.ones(len(topology.links), dtype=np.bool_)
     width = np.array([float(rate) for rate in table.bandwidths])[table.figure]
     for kind in distinct(table.kind).tolist():
         own = np.flatnonzero(table.kind == kind)
-        wide[own] = width[own] >= np.sort(width[own])[len(own) // 10]
+        wide[own] = width[own] >= np.sort(width[own])[len(own) // 4]
     return None if wide.all() else _of_links(topology, tuple(compress(topology.links, wide)))
 
 

@@ -32,7 +32,7 @@ def offered(*words: str) -> tuple[set[str], bool]:
         ("project dgx1-v100 allreduce 1M --algorithm b",
          {"best", "binary", "binomial", "blink", "blink_hierarchical", "blinkplus", "bucket"}, True),
         ("synth dgx1-v100 alltoall --algorithm ",
-         {"direct", "packed", "rail_aligned", "rail_joined", "bruck", "few_rounds", "few_steps"}, True),
+         {"direct", "packed", "rail_aligned", "rail_joined", "bruck", "multiphase", "few_rounds", "few_steps"}, True),
         ("compare dgx1-v100 allreduce --algorithms ring,chain_", {"ring,chain_tree"}, True),
         ("compare dgx1-v100 allreduce --model alpha-beta,nccl", {"alpha-beta,nccl-tuner"}, True),
         ("bound dgx1-v100 allreduce --rates n", {"nominal", "nccl"}, True),

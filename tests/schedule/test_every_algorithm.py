@@ -22,7 +22,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("rail_aligned", "rail_joined", "bruck"), SINGLE_NODES),
     "bucket": ("full:2", "full:4", "ring:5", "rails:2x4", "rails:4x2", "switch:6"),
     **dict.fromkeys(("multi_lane", "locality_bruck", "node_aware"), SINGLE_NODES),
-    "hierarchical_trees": (*SINGLE_NODES, "rails:2x4", "rails:4x2"),
+    "hierarchical_trees": ("full:2", "full:4", "rails:2x4", "rails:4x2", "switch:6"),
 }
 MACHINES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "rails:2x4", "rails:4x2", "switch:6")
 SMALL = ("full:4", "rails:2x4")

@@ -14,6 +14,7 @@ from blinksim.answers.project import answer, schedules
 from blinksim.collective import Collective
 from blinksim.schedule.verify import verify
 from blinksim.timing.contest import evened, without_narrow
+from blinksim.timing.simulator import simulate
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "alltoall")
 # A port of one node, and links of one node, by machine.
@@ -110,6 +111,24 @@ def test_a_slow_link_costs_no_more_than_none() -> None:
 def test_a_slow_link_of_one_node_costs_no_more_than_none(name: str) -> None:
     edits = "degrade n0.gpu0-n0.gpu1 bandwidth=5GB/s", "without n0.gpu0-n0.gpu1"
     slow, none = (all_best("mi325x", 2, edit, name, [2**12, 2**26, 2**30]) for edit in edits)
+    assert all(some <= CLOSE * less for some, less in zip(slow, none, strict=True))
+
+
+def test_a_link_more_costs_few_bytes_nothing() -> None:
+    """Eight trees of two hops use every link of the healthy box, and 30 of 32 are enough for those without a pair."""
+    pairs = ("gpu0-gpu1", "gpu0-gpu3", "gpu1-gpu2", "gpu4-gpu7")
+    sizes = [2**3, 2**10, 2**14]
+    healthy = all_best("dgx1-v100", 1, "", "allgather", sizes)
+    assert healthy[0] == pytest.approx(3.8e-6, rel=1e-3)
+    for pair in pairs:
+        poorer = all_best("dgx1-v100", 1, f"without {pair}", "allgather", sizes)
+        assert all(more <= CLOSE * less for more, less in zip(healthy, poorer, strict=True)), pair
+
+
+def test_a_slow_link_of_every_node_costs_no_more_than_none() -> None:
+    """One in eight of its class, it is left out, too."""
+    edits = "degrade gpu1-cpu0 bandwidth=5GB/s", "without gpu1-cpu0"
+    slow, none = (all_best("perlmutter", 8, edit, "broadcast", [2**20, 2**26]) for edit in edits)
     assert all(some <= CLOSE * less for some, less in zip(slow, none, strict=True))
 
 
@@ -302,3 +321,20 @@ def test_nothing_is_searched_for_that_gains_next_to_nothing(monkeypatch: pytest.
     assert "within 3 %" in found.left_out["packed"]
     best = found.answers(2**28, best=True)[0]
     assert 0.97 * best.time_s <= 2**28 / float(found.bound.rate) <= best.time_s
+
+
+@pytest.mark.parametrize(("nodes", "size"), [(4, 2**10), (4, 2**20)])
+def test_few_bytes_go_over_one_adapter_of_a_gpu(nodes: int, size: int) -> None:
+    """Four adapters hang from one port of a GPU of p5: every message starts there, and a part of one is a message."""
+    contest = schedules(bs.Question("p5", nodes=nodes), Collective("alltoall"), [size])
+    [found] = contest.answers(size, best=True)[:1]
+    schedule = contest.at(size).candidates[found.algorithm].schedule
+    assert verify(schedule).ok
+    assert 0.85 <= found.time_s / simulate(schedule, size).time_s <= 1.05
+    first = [schedule.links_of(route)[0] for route in schedule.route.tolist()]
+    node = schedule.topology.device_nodes
+    crossing = (node[schedule.src] != node[schedule.dst]) & (schedule.src == schedule.topology.index["n0.gpu0"])
+    columns = schedule.step, schedule.route, schedule.channel, schedule.dst
+    messages = set(zip(*(column[crossing].tolist() for column in columns), strict=True))
+    assert len(messages) == nodes - 1
+    assert len({first[send] for send in crossing.nonzero()[0].tolist()}) == 1
