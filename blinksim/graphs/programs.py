@@ -414,8 +414,7 @@ def widest(net: Network) -> int:
     One root often suffices, always where links are equal both ways (a tree that is used up and down may hang
     from any of its vertices), and leaves far fewer answers that are equally good.
     """
-    leaving = np.bincount(net.tail, net.capacity, net.vertices)[net.members]
-    return int(net.members[int(leaving.argmax())])
+    return int(net.members[np.bincount(net.tail, net.capacity, net.vertices)[net.members].argmax()])
 
 
 def _converged(

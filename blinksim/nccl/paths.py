@@ -455,8 +455,7 @@ class Paths:
         for gpu in self.gpus:
             wires = [system.wires[i] for i in system.out[gpu]]
             nvlink = sum(wire.bandwidth for wire in wires if wire.kind == NVL)
-            pcie = max((wire.bandwidth for wire in wires if wire.kind == PIX), default=0)
-            most = max(most, nvlink, pcie)
+            most = max(most, nvlink, *(wire.bandwidth for wire in wires if wire.kind == PIX))
         return most
 
     def nearest(self, start: int, ends: tuple[int, ...]) -> list[int]:

@@ -108,8 +108,7 @@ def fixed(net: Network, capacity: Capacities, shares: Mapping[int, Fraction]) ->
     The scale is trees per unit of rate: a root's rate is shares[v] / scale, so the least scale is the best.
     Only values at which a rounded capacity changes matter; bisection finds the least that works.
     """
-    total = int(sum(shares.values()))
-    numbers = [Fraction(number) for number in range(1, total + 1)]
+    numbers = [*map(Fraction, range(1, int(sum(shares.values())) + 1))]
     candidates = sorted({number / value for value in {*capacity} if value for number in numbers})
 
     def graph_at(scale: Fraction) -> Digraph:
@@ -544,8 +543,7 @@ def pack_spanning(
         rest.left -= amount
         packed.append((chosen, Fraction(amount, rest.scale)))
         if progress:
-            done = rate * rest.scale - rest.left
-            progress(int(done / rate / rest.scale * 1000), 1000)
+            progress(int((1 - rest.left / (rate * rest.scale)) * 1000), 1000)
     trees = []
     for chosen, weight in packed:
         edges = [rest.ends[edge] for edge in chosen]

@@ -92,7 +92,32 @@ def place_sums(rails: Rails, units: Ints, aim: float, *, keep: bool = False) -> 
         across, pieces = np.zeros((nodes, nodes, local), dtype=np.int64), list[Pieces]()
         sends = int(np.count_nonzero(within))
         for a in range(nodes):
-            part = _pieces(rails, units, room, by_receiver, a)
+            # The pieces that start in node `a`.
+            over = transport(by_receiver[a], room[a])  # (node b, receiver j, place k)
+            sent = units[a].transpose(1, 2, 0).copy()  # (b, j, sender i)
+            sent[a] = 0
+            flow = transport(sent, over)  # (b, j, i, k)
+            b, j, i, k = np.nonzero(flow)
+            amount = flow[b, j, i, k]
+            port = np.zeros(len(amount), dtype=np.int64)
+            count = rails.exit.shape[2]
+            if count > 1:
+                # Pieces are cut so that the units of every group are even over its ports.
+                group = b * room.shape[2] + k
+                order = np.argsort(group, kind="stable")
+                ends = np.cumsum(amount[order])
+                sizes = np.bincount(group, amount, room[a].size).astype(np.int64)
+                # Where every piece lies within its group.
+                first = np.concatenate(([0], np.cumsum(sizes)))[group[order]]
+                start, end = ends - amount[order] - first, ends - first
+                whole = room[a].ravel()[group[order]]
+                numbers = np.arange(count)[:, None]
+                low, high = whole * numbers // count, whole * (numbers + 1) // count
+                there = np.minimum(end, high) - np.maximum(start, low)
+                port, some = np.nonzero(there > 0)
+                piece, amount = order[some], there[port, some]
+                b, j, i, k = b[piece], j[piece], i[piece], k[piece]
+            part = Pieces(np.full(len(amount), a), i, k, port, b, j, amount)
             pieces += [part] if keep else []
             for moved, node, x, y in ((before, part.a, part.i, part.k), (after, part.b, part.k, part.j)):
                 goes = x != y
@@ -108,31 +133,3 @@ def place_sums(rails: Rails, units: Ints, aim: float, *, keep: bool = False) -> 
             break
     assert best is not None
     return best[1]
-
-
-def _pieces(rails: Rails, units: Ints, room: Ints, by_receiver: Ints, a: int) -> Pieces:
-    """The pieces that start in node `a`."""
-    over = transport(by_receiver[a], room[a])  # (node b, receiver j, place k)
-    sent = units[a].transpose(1, 2, 0).copy()  # (b, j, sender i)
-    sent[a] = 0
-    flow = transport(sent, over)  # (b, j, i, k)
-    b, j, i, k = np.nonzero(flow)
-    amount = flow[b, j, i, k]
-    port = np.zeros(len(amount), dtype=np.int64)
-    count = rails.exit.shape[2]
-    if count > 1:
-        # Pieces are cut so that the units of every group are even over its ports.
-        group = b * room.shape[2] + k
-        order = np.argsort(group, kind="stable")
-        ends, sizes = np.cumsum(amount[order]), np.bincount(group, amount, room[a].size).astype(np.int64)
-        # Where every piece lies within its group.
-        first = np.concatenate(([0], np.cumsum(sizes)))[group[order]]
-        start, end = ends - amount[order] - first, ends - first
-        whole = room[a].ravel()[group[order]]
-        numbers = np.arange(count)[:, None]
-        low, high = whole * numbers // count, whole * (numbers + 1) // count
-        there = np.minimum(end, high) - np.maximum(start, low)
-        port, some = np.nonzero(there > 0)
-        piece, amount = order[some], there[port, some]
-        b, j, i, k = b[piece], j[piece], i[piece], k[piece]
-    return Pieces(np.full(len(amount), a), i, k, port, b, j, amount)

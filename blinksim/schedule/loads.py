@@ -420,8 +420,7 @@ def whole_messages(schedule: Schedule, spread: Spread) -> Schedule | None:
         return None
     src, dst = schedule.rank_of[schedule.src], schedule.rank_of[schedule.dst]
     found = in_turns(schedule, spread, src + dst + src // spread.count[schedule.route])
-    alike = resource_loads(found, shared) == resource_loads(schedule, shared, spread)
-    return found if alike else None
+    return found if resource_loads(found, shared) == resource_loads(schedule, shared, spread) else None
 
 
 def chunk_parts(schedule: Schedule, spread: Spread) -> Ints:

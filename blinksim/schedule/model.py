@@ -462,8 +462,7 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
             missing.append(f"the link {old.links[position].name} is not part of {topology.name}{_users(sends)}")
     if missing:
         return tuple(missing)
-    was = old.device
-    able = [replace(d, can=was(d.name).can) if d.name in old.relays else d for d in topology.devices]
+    able = [replace(d, can=old.device(d.name).can) if d.name in old.relays else d for d in topology.devices]
     machine = replace(topology, devices=tuple(able), members=old.members, relays=old.relays, symmetries=())
     # Unused routes may name links that are gone.
     used = distinct(schedule.route)

@@ -303,8 +303,7 @@ def most_in_flight(whole: SymmetricSchedule) -> int:
     channels, count = int(base.channel.max()) + 1, len(whole.topology.devices)
     key = ((base.step.astype(np.int64) * channels + base.channel) * count + a) * count + b
     _, first, where = np.unique(key, return_index=True, return_inverse=True)
-    sends = np.bincount(where, whole.times[base.chunk])
-    return int((sends / group.images(src[first], dst[first])).max())
+    return int((np.bincount(where, whole.times[base.chunk]) / group.images(src[first], dst[first])).max())
 
 
 def orbits_of_blocks(whole: SymmetricSchedule) -> Blocks:

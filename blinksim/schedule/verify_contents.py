@@ -270,8 +270,7 @@ def _absent(schedule: Schedule, send: int) -> str:
 
 
 def _race(schedule: Schedule, first: int, second: int) -> str:
-    ops = [int(schedule.op[k]) for k in (first, second)]
-    what = "copy" if ops == [COPY, COPY] else "copy and reduce"
+    what = "copy" if schedule.op[[first, second]].tolist() == [COPY, COPY] else "copy and reduce"
     at_once = f"{what} to the same place in one step; the result depends on which comes last"
     return f"{describe(schedule, first)} and {describe(schedule, second)} {at_once}"
 

@@ -299,8 +299,7 @@ def _refused(path: PathLike, what: str = "cannot be written") -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FileError(path, f"{what}: {reason}") from None
+        raise FileError(path, f"{what}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _exists(path: PathLike) -> InputError:

@@ -140,8 +140,7 @@ class Entry:
 
     def percent(self) -> float:
         """A share from text such as ``2.7 %``: 0.027, at most 1000 %."""
-        text = self.node.value if isinstance(self.node, yaml.ScalarNode) else ""
-        match = _PERCENT.fullmatch(text)
+        match = _PERCENT.fullmatch(self.node.value if isinstance(self.node, yaml.ScalarNode) else "")
         if not match or Fraction(match[1]) > 1000:
             raise self.error(f"{self.what} must be a percentage such as 2.7 %; found {self._found()}")
         return float(Fraction(match[1]) / 100)

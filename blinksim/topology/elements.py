@@ -331,8 +331,7 @@ def check_roles(topology: Topology) -> None:
         if not device.holds:
             within = [one for one in index if one.startswith(f"{name}.")]
             named = f"; name {' or '.join(within[:2])}" if within else ""
-            only = "only GPUs and tiles can hold a rank"
-            raise InputError(f"{name} is a {device.kind}; {only}{named}")
+            raise InputError(f"{name} is a {device.kind}; only GPUs and tiles can hold a rank{named}")
     for names, role in ((members, "holds at most one rank"), (relays, "relays once")):
         if len(set(names)) < len(names):
             doubled = sorted(name for name, times in Counter(names).items() if times > 1)

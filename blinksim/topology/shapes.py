@@ -207,8 +207,8 @@ def dragonfly(sizes: Sequence[int], bandwidth: Fraction = BANDWIDTH, times: Time
     if groups - 1 in (0, each * routers):  # no router without a link between groups, so backwards is the same
         orders.append([*reversed(range(ends)), *reversed(range(ends, ends + count))])
     for first in range(0, routers * gpus, gpus):  # the GPUs on each router of one group
-        for order in block_generators(gpus):
-            orders.append([*range(first), *(first + i for i in order), *range(first + gpus, ends + count)])
+        rest = range(first + gpus, ends + count)
+        orders += [[*range(first), *(first + i for i in order), *rest] for order in block_generators(gpus)]
     what = f"{groups} groups of {routers} routers, each with {gpus} GPUs"
     devices = [*_gpus(ends), *(Device(f"router{i}", "switch") for i in range(count))]
     name, figures = f"dragonfly:{groups}x{routers}x{gpus}", (bandwidth, times)

@@ -136,6 +136,11 @@ class Stream:
     def is_capturing(self) -> bool:
         return False
 
+    def record(self) -> Event:
+        event = Event()
+        event.record(self)
+        return event
+
     def wait_event(self, event: Event) -> None:
         self.queue(event.recorded.wait)
 

@@ -128,7 +128,22 @@ def read(document: object, path: str | Path) -> Plan:
         places = (one.fields(("rank", "type", "access_channel_types")) for one in part["remote_buffers"].items())
         remotes = [(place["rank"].whole(0, len(gpus) - 1), _kind(place["type"])) for place in places]
         for number, block in enumerate(part["threadblocks"].items()):
-            steps[rank, number] = _block(block, rank, number, sizes, remotes, len(peers[rank]))
+            keys = block.fields(("id", "ops", "channels"), {"remote_buffer_refs": []})
+            keys["id"].whole(number, number)
+            channels, refs = (
+                [i.whole(0, most - 1) for one in given.items() for i in one.fields((kind, ids))[ids].items()]
+                for given, kind, ids, most in (
+                    (keys["channels"], "channel_type", "channel_ids", len(peers[rank])),
+                    (keys["remote_buffer_refs"], "access_channel_type", "remote_buffer_ids", len(remotes)),
+                )
+            )
+            if max(len(channels), len(refs)) > MOST_CHANNELS_OF_A_BLOCK:
+                raise block.wrong(f"uses more than {MOST_CHANNELS_OF_A_BLOCK} channels or remote buffers")
+            there = [remotes[ref] for ref in refs]
+            ops = tuple(_operation(op, rank, sizes, channels, there) for op in keys["ops"].items())
+            if len(ops) > MOST_OPERATIONS:
+                raise block.wrong(f"has {len(ops)} operations; the executor takes {MOST_OPERATIONS}")
+            steps[rank, number] = ops
     fields["inplace"].a(bool, "true or false")
     return Plan(name, collective, max(sizes[0]["i"], sizes[0]["o"]), sizes, steps, twin)
 
@@ -137,26 +152,6 @@ def _kind(entry: Entry) -> str:
     if entry.text() not in ("i", "o", "s"):
         raise entry.wrong("must be i, o or s")
     return entry.text()
-
-
-def _block(
-    entry: Entry, rank: int, number: int, sizes: tuple[dict[str, int], ...], remotes: list[tuple[int, str]], count: int
-) -> tuple[Operation, ...]:
-    fields = entry.fields(("id", "ops", "channels"), {"remote_buffer_refs": []})
-    fields["id"].whole(number, number)
-    channels, refs = (
-        [i.whole(0, most - 1) for group in fields[key].items() for i in group.fields((kind, ids))[ids].items()]
-        for key, kind, ids, most in (
-            ("channels", "channel_type", "channel_ids", count),
-            ("remote_buffer_refs", "access_channel_type", "remote_buffer_ids", len(remotes)),
-        )
-    )
-    if max(len(channels), len(refs)) > MOST_CHANNELS_OF_A_BLOCK:
-        raise entry.wrong(f"uses more than {MOST_CHANNELS_OF_A_BLOCK} channels or remote buffers")
-    ops = tuple(_operation(op, rank, sizes, channels, [remotes[ref] for ref in refs]) for op in fields["ops"].items())
-    if len(ops) > MOST_OPERATIONS:
-        raise entry.wrong(f"has {len(ops)} operations; the executor takes {MOST_OPERATIONS}")
-    return ops
 
 
 def _operation(

@@ -202,9 +202,8 @@ class _Wires:
             raise InputError(f"{self._name(crowded)} would carry {sends}; {cure}")
         sizes = self.old.sizes.copy()
         sizes[:, 2] = self.scratch
-        tables = dict[str, Any]()
-        for name in ("key", "chunk", "length"):
-            tables[name] = np.array([getattr(op, name) for op in ops], dtype=np.int64)
+        columns = ((name, [getattr(op, name) for op in ops]) for name in ("key", "chunk", "length"))
+        tables: dict[str, Any] = {name: np.array(column, dtype=np.int64) for name, column in columns}
         for name, width in {"source": 2, "destination": 3, "wait": 1, "signal": 2}.items():
             tables |= rows_of(name, [getattr(op, name) for op in ops], width)
         tables |= {"sizes": sizes, "flags": np.array(self.flags, dtype=np.int64)}

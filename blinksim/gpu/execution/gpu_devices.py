@@ -69,8 +69,7 @@ def require_cupy() -> Any:
 
 def names_of(gpus: Sequence[int]) -> tuple[str, ...]:
     """What the makers call some CUDA devices."""
-    properties = require_cupy().cuda.runtime.getDeviceProperties
-    return tuple(properties(gpu)["name"].decode() for gpu in gpus)
+    return tuple(require_cupy().cuda.runtime.getDeviceProperties(gpu)["name"].decode() for gpu in gpus)
 
 
 def map_devices(program: Program, topology: Topology, gpus: Sequence[int] | None = None) -> list[int]:
@@ -219,9 +218,7 @@ class Stopwatch:
         marks = []
         for gpu, stream in zip(self.gpus, self.streams, strict=True):
             with self.cupy.cuda.Device(gpu):
-                event = self.cupy.cuda.Event()
-                event.record(stream)
-                marks.append(event)
+                marks.append(stream.record())
         return marks
 
     def _part(self, marks: list[Any], apart: bool) -> None:
