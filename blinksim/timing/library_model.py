@@ -361,7 +361,7 @@ class Library(TimingModel):
         if rest and taken.details["basis"] not in _PUBLISHED:
             one = min(rest, key=lambda one: abs(math.log(one.size / taken.size)))
             who = f"other GPUs, {one.set.members}," if one in others else f"with {one.set.algorithm} it"
-            who = "a run that counts as slow" if one.set.quality == SLOW else who
+            who = "a run that was reported as slow" if one.set.quality == SLOW else who
             origin += f"; {who} took {format_time(one.time_s)} for {format_size(one.size)}"
         details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
         if taken.details["basis"] == "measured" and found.time_s > (1 + 1e-9) * taken.time_s:

@@ -60,7 +60,7 @@ class Set:
 
     @property
     def aside(self) -> bool:
-        """True if it is no figure of what libraries take: told what to take, or slow."""
+        """True if it is no figure of what libraries take: told what to take, or reported as slow."""
         return "forced" in self.algorithm or self.quality == SLOW
 
 
