@@ -442,7 +442,7 @@ class Library(TimingModel):
             model = model.times(min(1.0, size / half * self._taken(collective, half).time_s / model.time_s))
         time, near, took = ratio * model.time_s, min(1.0, nearest), sorted(one * model.time_s for one in ratios)
         lent = [name for name in dict.fromkeys(one.machine for one in sets) if name != self._name]
-        origin, what, host = model.origin, _BASES[model.what], 0.0
+        origin, what = model.origin, _BASES[model.what]
         if nearest >= 1:
             what = "lent" if lent else "measured" if nearest > 1 else "between"
             on = f" and {count(len(lent) - 1, 'other machine')}" if lent[1:] else ""
@@ -455,7 +455,6 @@ class Library(TimingModel):
             origin = (at.get(what) or f"measured on {lent[0]}{on} {alike}") + f": {_sources(sets)}"
             unlike = self.nodes == 1 and not {"", self.set_up} & {one.set_up for one in sets}
             if unlike and not public_tables.beyond_host(time):
-                # Nobody measured what the other launch makes longer or shorter: no more than its host takes.
                 host, launched = max((public_tables.host_times(one.set_up)[one.name], one.set_up) for one in sets)
                 origin += f"; launched {public_tables.LAUNCHED[launched]}, by a host that takes {format_time(host)}"
         elif nearest > 0:
@@ -465,7 +464,7 @@ class Library(TimingModel):
         runs, guess = ([one.low, one.high] for one in (self._spread(AGAIN, size), model.spread))
         ends = [run**near * end ** (1 - near) * time for run, end in zip(runs, guess, strict=True)]
         ends += [*took, *(run * time for run in runs if nearest > 0)]
-        figures = time, min(time, *ends) - host, max(time, *ends) + host
+        figures = time, min(time, *ends), max(time, *ends)
         projection = self._projection(collective, size, replace(model, origin=origin), figures, what)
         if what == "measured" and len(took) > 1:
             projection = replace(projection, details={**projection.details, "published_s": took})

@@ -297,12 +297,11 @@ def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
 
 
 def _no_verb(topology: Topology, verb: str, words: Sequence[str]) -> Topology:
-    """Raises `InputError` for an edit without a verb; to changes alone it adds one, and a class that there is."""
+    """Raises `InputError` for changes without a verb, with one and a class that there is."""
     kinds = [*topology.link_classes, *([topology.fabric.kind] if topology.fabric else [])]
     # A word that names no class is most often of adapters, whose links come last.
     replaced = " ".join(("replace", verb if verb in kinds else kinds[-1], *words))
-    example = replaced if words and all("=" in word for word in words) else VERBS["degrade"].split(" | ")[0]
-    raise unknown("edit", verb, VERBS, hint=f"(as in: {example}; {OTHER_EDITS})")
+    raise unknown("edit", verb, VERBS, hint=f"(as in: {replaced}; {OTHER_EDITS})")
 
 
 def parsed(text: str) -> Callable[[Topology], Topology]:
@@ -317,8 +316,9 @@ def parsed(text: str) -> Callable[[Topology], Topology]:
     changes = dict(given)
     if verb == FABRIC and words and len(changes) == len(words):
         return lambda topology: rewire(topology, **changes)
-    if verb not in VERBS:
+    if verb not in VERBS and len(words) == len(given) > 0:
         return partial(_no_verb, verb=verb, words=words)
+    one_of("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]}; {OTHER_EDITS})")
     for key in sorted(changes):
         _value(key, changes[key])
     if len(changes) < len(given):

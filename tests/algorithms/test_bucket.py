@@ -89,15 +89,16 @@ def test_a_simulation_takes_as_long_or_less_where_phases_of_unequal_sides_overla
     assert (0.95 if equal else 0.8) * sums <= simulated <= sums * (1 + 1e-9)
 
 
-def test_a_cube_of_chips_takes_18_steps_and_is_the_quickest_there() -> None:
+def test_a_cube_of_chips_takes_18_steps_and_is_the_quickest_of_many_bytes() -> None:
     found = bs.contest("tpu-v5p", "allreduce")
     assert isinstance(found.schedules["bucket"], Schedule)
     assert found.schedules["bucket"].steps == 18
     # 1.9 us a step; 63 of 64 shards twice over six links of 100 GB/s, where phases of whole messages are no slower.
-    for size, expected in ((2**20, 37.64e-6), (2**24, 89.25e-6)):
-        quickest = found.projections(size)[0]
-        assert quickest.algorithm == "bucket"
-        assert quickest.time_s == pytest.approx(expected, rel=1e-3)
+    for size, expected, place in ((2**20, 37.64e-6, 1), (2**24, 89.25e-6, 0)):
+        # Low trees have 12 steps, and are quicker up to some MiB.
+        found_there = found.projections(size)
+        assert found_there[place].algorithm == "bucket"
+        assert found_there[place].time_s == pytest.approx(expected, rel=1e-3)
         assert size / 100e9 * 126 / 64 / 6 + 18 * 1.9e-6 == pytest.approx(expected, rel=1e-3)
 
 

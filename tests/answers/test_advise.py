@@ -171,7 +171,7 @@ def test_where_nccl_does_not_run() -> None:
     found = advise(aurora.select(aurora.members[:6]), machine=aurora)
     check(found)
     assert (found.loadable, found.other) == (None, None)
-    assert found.best.algorithm == "hierarchical"
+    assert found.best.algorithm == "hierarchical_trees"
     assert "with oneCCL, which reads no schedules" in found.sentence()
 
 

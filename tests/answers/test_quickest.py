@@ -326,7 +326,7 @@ def test_one_screen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     lines = capsys.readouterr().out.splitlines()
     head = "allreduce of 16 KiB on dgx1-v100 by few_rounds: "
     assert lines[0].startswith(head)
-    assert lines[0].endswith(" % above the least time, the quickest of 16 (simulate)")
+    assert lines[0].endswith(" % above the least time, the quickest of 17 (simulate)")
     time_us = float(lines[0].removeprefix(head).partition(" us")[0])
     assert time_us == pytest.approx(1e6 * simulated(bs.read_schedule(file), 2**14), rel=0.02)
     labels = [line[2:12].strip() for line in lines[2:]]
