@@ -529,8 +529,7 @@ def tightest(net: Network, weight: Ints, sinks: Ints, orbits: Sequence[Ints] = (
         # Lower the ratio until the sink can receive everything.
         while short and ratio:
             flow = flow_into(sink)
-            short = flow.value < ratio.numerator * total
-            if short:
+            if short := flow.value < ratio.numerator * total:
                 side = flow.side()[:-1] | served
                 crossing = side[net.tail] & ~side[net.head]
                 ratio = Fraction(int(net.capacity[crossing].sum()), int(weight[side].sum()))
@@ -672,8 +671,7 @@ class _Places:
                 best = max(pull, key=lambda number: pull[number], default=int(label[vertex]))
                 if pull.get(best, 0) > pull.get(int(label[vertex]), 0):
                     label[vertex] = best
-            home = {vertex: anchor[int(label[vertex])] for vertex in self.others}
-            lower, found = self.solve(home)
+            lower, found = self.solve({vertex: anchor[int(label[vertex])] for vertex in self.others})
             if lower >= ratio:
                 break
             ratio, part = lower, found
@@ -687,8 +685,7 @@ def best_partition(topology: Topology) -> tuple[list[list[str]], bool]:
     by moving them, one by one, to the part they are joined to most. Device capacities are ignored.
     """
     places = _Places(topology)
-    exact = len(places.members) ** len(places.others) <= _ENUMERATE
-    if exact:
+    if exact := len(places.members) ** len(places.others) <= _ENUMERATE:
         homes = product(places.members, repeat=len(places.others))
         options = [places.solve(dict(zip(places.others, home, strict=True))) for home in homes]
     else:
