@@ -239,8 +239,7 @@ def best_trees(
     if not within and topology.ranks > (_MOST_RANKS if len(hosts) == 1 else _MOST_RANKS_OF_HOSTS):
         raise InfeasibleError(f"the best trees that branch in switches are not sought on {topology.ranks} ranks")
     # One step costs half a second there; where the first ones do not attain a guess, hundreds would not soon.
-    large = not within and len(hosts) > 1 and topology.ranks > _FEW_RANKS
-    most_sets = _FEW_SETS if large else _MOST_SETS
+    most_sets = _FEW_SETS if not within and len(hosts) > 1 and topology.ranks > _FEW_RANKS else _MOST_SETS
     net, plain = network(topology), not collective.rooted and not shares and collective.data is None
     # Where one set stands for its images under symmetries, its loads are those of orbits.
     part = with_name_rotations(topology) if plain else topology
