@@ -111,8 +111,7 @@ def _best(wires: Wires, groups: Sequence[list[int]], name: str, search: Search) 
         for delay in _DELAYS if slow.any() else _DELAYS[:1]:
             # (K, bits): from which round on what a message brings may go on; later where latency is long.
             seen = np.arange(rounds)[:, None] + np.where(slow, delay, 1)[None, :]
-            pricing = cubes.Cubes(name, allowed, seen)
-            trial = Rounds(wires, pricing, allowed, search, seen).solve()
+            trial = Rounds(wires, cubes.Cubes(name, allowed, seen), allowed, search, seen).solve()
             if trial is not None and (best is None or trial.microseconds < best[0].microseconds):
                 best = trial, rounds
                 search.report(trial.microseconds / 1e6)

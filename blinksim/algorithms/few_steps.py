@@ -258,10 +258,9 @@ def build(*arguments: Any, **options: Any) -> Schedule:
 def fewest_steps(hops: Hops, collective: Collective) -> int:
     """No schedule has fewer steps: the hops between the two members farthest apart, or between them and the root."""
     members = hops.vertices[: hops.members]
-    if collective.collects:
-        hops = hops.reversed
+    next_to = (hops.reversed if collective.collects else hops).next_to
     starts = [members[collective.root]] if collective.rooted else members
-    reached = [distances(start, hops.next_to.__getitem__) for start in starts]
+    reached = [distances(start, next_to.__getitem__) for start in starts]
     return max(far.get(member, len(hops.vertices)) for far in reached for member in members)
 
 

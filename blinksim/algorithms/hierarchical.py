@@ -105,8 +105,7 @@ def rounds(
     if sharded and places.min() < 0:
         return past_gaps(places.reshape(-1, places.shape[2]), collective, radices)
     others, chunks, within, settled = _shared_out(topology, places, own, sharded, evenly, bool(radices))
-    between = _between(others, chunks, radices)
-    return there_and_back([*within, *between, *settled * sharded], collective)
+    return there_and_back([*within, *_between(others, chunks, radices), *settled * sharded], collective)
 
 
 def _shared_out(

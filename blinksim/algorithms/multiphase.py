@@ -13,7 +13,6 @@ from functools import partial
 
 import numpy as np
 
-from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.recursive_multiplying import levels_of
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
@@ -23,14 +22,6 @@ from blinksim.schedule.model import COPY
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(("alltoall",), "level by level inside nodes and between them, in few messages", sends=per_pair)
-
-
-def fill(plan: Plan) -> None:
-    """The blocks by origin and target, and the steps. Raises as `rounds` does."""
-    every = rounds(plan.topology, plan.collective)
-    for pair in np.ndindex(plan.n, plan.n):
-        plan.add_chunk(Fraction(1, plan.n), *pair)
-    plan.add_rounds(every)
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:

@@ -207,8 +207,7 @@ def algorithm(name: str) -> Algorithm:
     Raises `InputError` with the nearest names for others, `FileError` for a file that registers none, and
     `PluginError` for one that fails.
     """
-    in_file = plugins.split(name)
-    if in_file is not None:
+    if (in_file := plugins.split(name)) is not None:
         path, inside = in_file
         plugins.run(path)
         name = plugins.named(REGISTRY, inside.replace("-", "_"), path, "algorithm", "@bs.register_algorithm(...)")

@@ -215,8 +215,7 @@ def choose(random: np.random.Generator, weight: Floats, tokens: int, k: int) -> 
         keys = np.log(weight) + random.gumbel(size=len(weight))
         filled = int((chosen[row] >= 0).sum())
         keys[chosen[row, :filled]] = -np.inf
-        more = k - filled
-        chosen[row, filled:] = np.argpartition(keys, -more)[-more:]
+        chosen[row, filled:] = np.argpartition(keys, filled - k)[filled - k :]
     return chosen
 
 

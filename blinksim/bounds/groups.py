@@ -124,8 +124,7 @@ def _inside_narrow(topology: Topology, hosts: Grouping) -> Iterator[Grouping]:
     tail = np.concatenate([src, np.full(len(members), count)])
     head = np.concatenate([np.where(node[src] == node[dst], dst, count + 1), members])
     capacity = np.concatenate([widths, np.full(len(members), int(widths.sum()) + 1)])
-    flow = Flow(count + 2, tail, head, capacity, count, count + 1)
-    beyond = ~flow.side()[:count] & (node >= 0)
+    beyond = ~Flow(count + 2, tail, head, capacity, count, count + 1).side()[:count] & (node >= 0)
     if beyond.any():
         yield Grouping("node inside narrow links", np.where(beyond, len(hosts.keys), hosts.label), hosts.keys)
 

@@ -248,8 +248,7 @@ def priced(topology: Topology, lengths: Mapping[str, Fraction]) -> Iterator[tupl
         yield max(entries)[0], [number for _, number in entries]
     for device in topology.devices:
         for way in ("in", "out"):
-            length = lengths.get(f"{device.name} {way}")
-            if length:
+            if length := lengths.get(f"{device.name} {way}"):
                 if device.capacity is None:
                     raise InputError(f"{device.name} has no capacity of its own to give a length to")
                 ends = ((link.src if way == "out" else link.dst) for link in topology.links)
@@ -260,8 +259,7 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
     """Capacity times length, summed over what is `priced` and the adders of switches."""
     total = sum((each for each, _ in priced(topology, lengths)), Fraction(0))
     for device in topology.devices:
-        length = lengths.get(f"{device.name} {SUMS}")
-        if length:
+        if length := lengths.get(f"{device.name} {SUMS}"):
             if device.reduction_rate is None:
                 raise InputError(f"{device.name} has no adders of a known rate to give a length to")
             total += length * device.reduction_rate

@@ -239,8 +239,7 @@ def best_trees(
     if not within and topology.ranks > (_MOST_RANKS if len(hosts) == 1 else _MOST_RANKS_OF_HOSTS):
         raise InfeasibleError(f"the best trees that branch in switches are not sought on {topology.ranks} ranks")
     # One step costs half a second there; where the first ones do not attain a guess, hundreds would not soon.
-    large = not within and len(hosts) > 1 and topology.ranks > _FEW_RANKS
-    most_sets = _FEW_SETS if large else _MOST_SETS
+    most_sets = _FEW_SETS if not within and len(hosts) > 1 and topology.ranks > _FEW_RANKS else _MOST_SETS
     net, plain = network(topology), not collective.rooted and not shares and collective.data is None
     # Where one set stands for its images under symmetries, its loads are those of orbits.
     part = with_name_rotations(topology) if plain else topology
@@ -529,8 +528,7 @@ def tightest(net: Network, weight: Ints, sinks: Ints, orbits: Sequence[Ints] = (
         # Lower the ratio until the sink can receive everything.
         while short and ratio:
             flow = flow_into(sink)
-            short = flow.value < ratio.numerator * total
-            if short:
+            if short := flow.value < ratio.numerator * total:
                 side = flow.side()[:-1] | served
                 crossing = side[net.tail] & ~side[net.head]
                 ratio = Fraction(int(net.capacity[crossing].sum()), int(weight[side].sum()))
@@ -672,8 +670,7 @@ class _Places:
                 best = max(pull, key=lambda number: pull[number], default=int(label[vertex]))
                 if pull.get(best, 0) > pull.get(int(label[vertex]), 0):
                     label[vertex] = best
-            home = {vertex: anchor[int(label[vertex])] for vertex in self.others}
-            lower, found = self.solve(home)
+            lower, found = self.solve({vertex: anchor[int(label[vertex])] for vertex in self.others})
             if lower >= ratio:
                 break
             ratio, part = lower, found
@@ -687,8 +684,7 @@ def best_partition(topology: Topology) -> tuple[list[list[str]], bool]:
     by moving them, one by one, to the part they are joined to most. Device capacities are ignored.
     """
     places = _Places(topology)
-    exact = len(places.members) ** len(places.others) <= _ENUMERATE
-    if exact:
+    if exact := len(places.members) ** len(places.others) <= _ENUMERATE:
         homes = product(places.members, repeat=len(places.others))
         options = [places.solve(dict(zip(places.others, home, strict=True))) for home in homes]
     else:

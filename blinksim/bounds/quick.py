@@ -139,9 +139,8 @@ def _cuts_and_partitions(topology: Topology, collective: Collective) -> Iterator
             yield _proved(Partition.of(topology, collective, parts))
             continue
         number = {name: place for place, names in enumerate(parts) for name in names}
-        part = np.array([number[device.name] for device in topology.devices])
-        src, dst = topology.ends
-        rate = topology.link_columns.capacity(part[src] != part[dst]) / (2 * (len(parts) - 1))
+        src, dst = np.array([number[device.name] for device in topology.devices])[np.stack(topology.ends)]
+        rate = topology.link_columns.capacity(src != dst) / (2 * (len(parts) - 1))
         yield _Claim(rate, partial(Partition.of, topology, collective, parts))
 
 
@@ -175,8 +174,7 @@ def obvious_cuts(topology: Topology, collective: Collective) -> Iterator[Cut]:
     if collective.traffic is not None:
         yield from traffic_cuts(topology, collective, groupings(topology))
         return
-    side, _ = min(_sides(topology, collective), key=itemgetter(1), default=(None, None))
-    if side is not None:
+    for side, _ in sorted(_sides(topology, collective), key=itemgetter(1))[:1]:
         yield cut_around(topology, collective, side)
 
 
@@ -290,8 +288,7 @@ def _boundaries(topology: Topology, pairs: bool) -> list[Bools]:
     Of ways to group that leave the ranks in as many groups, the one whose links carry least. pairs: distances of all
     pairs are needed, which are affordable on few ranks only, as are trees over links that share buses.
     """
-    members = topology.member_places
-    columns = topology.link_columns
+    members, columns = topology.member_places, topology.link_columns
     # In arrays, trees over a hundred thousand ranks take a second.
     quick = not pairs and columns.goes_back and not columns.shared
     few = quick or topology.ranks <= (_PAIRS if pairs else _TREES)

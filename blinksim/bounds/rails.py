@@ -339,8 +339,7 @@ class Images(Sequence[Sequence[Route]]):
         things = np.tile(np.array(links, dtype=np.int64), len(elements))
         images = group.along(np.repeat(elements, len(links), axis=0), things, links=True)
         lengths = [len(route) for listed in routes for route in listed]
-        rows = images.reshape(len(elements), len(links))
-        each = iter(np.split(rows, np.cumsum(lengths)[:-1], axis=1))
+        each = iter(np.split(images.reshape(len(elements), len(links)), np.cumsum(lengths)[:-1], axis=1))
         # The links of every route in all nodes, (N, length).
         self.lists = [[next(each) for _ in listed] for listed in routes]
         self._nodes, self._asked = len(elements), dict[int, Sequence[Route]]()

@@ -64,8 +64,7 @@ class Limits:
         solver.parameters.catch_sigint_signal = False
         solver.parameters.random_seed = self.seed
         solver.parameters.max_deterministic_time = self.effort
-        limits = [limit for limit in (self.time_limit, seconds_left()) if limit is not None]
-        if limits:
+        if limits := [limit for limit in (self.time_limit, seconds_left()) if limit is not None]:
             solver.parameters.max_time_in_seconds = min(limits)
         return solver
 

@@ -91,8 +91,7 @@ def fewest(net: Network, capacity: Capacities, rates: Mapping[int, Fraction]) ->
     steps = (whole([(value, 1) for value in values])[1] for values in (used, [*used, *capacity]))
     base, most = (1 / step for step in steps)
     times = int(most / base)
-    divisors = [n for n in range(1, min(times, 4096)) if times % n == 0][:_FEWER_TREES]
-    for number in divisors:
+    for number in [n for n in range(1, min(times, 4096)) if times % n == 0][:_FEWER_TREES]:
         graph = whole_graph(net, capacity, rates, base * number)
         entering, members = _entering(graph), {*graph.members, *graph.roots}
         # Vertices without data must take in at least what they give out.
@@ -108,8 +107,8 @@ def fixed(net: Network, capacity: Capacities, shares: Mapping[int, Fraction]) ->
     The scale is trees per unit of rate: a root's rate is shares[v] / scale, so the least scale is the best.
     Only values at which a rounded capacity changes matter; bisection finds the least that works.
     """
-    numbers = [*map(Fraction, range(1, int(sum(shares.values())) + 1))]
-    candidates = sorted({number / value for value in {*capacity} if value for number in numbers})
+    total = int(sum(shares.values()))
+    candidates = sorted({number / value for value in {*capacity} if value for number in range(1, total + 1)})
 
     def graph_at(scale: Fraction) -> Digraph:
         rates = {vertex: part / scale for vertex, part in shares.items()}
@@ -266,10 +265,8 @@ def best_fractions(
 
 def _held(net: Network, sides: Sequence[list[Fraction]], ratio: Mapping[int, Fraction | int]) -> Split | None:
     """The best rate that these capacities hold for roots in this ratio, found by cuts; None if they hold nothing."""
-    if not sum(ratio.values()):
-        return None
     common = lcm(*(Fraction(value).denominator for value in ratio.values()))
-    if common * sum(ratio.values()) > MOST_PARTS:
+    if not 0 < common * sum(ratio.values()) <= MOST_PARTS:
         return None
     weight = scattered(list(ratio), [int(value * common) for value in ratio.values()], net.vertices, 0)
     roots = dict.fromkeys(np.flatnonzero(weight).tolist(), 1)

@@ -351,8 +351,7 @@ class TreeSearch:
         loads = {arc: hops.load(uses) for arc, uses in used.items() if all(use in hops.routes for use in uses)}
         short = replace(limits, effort=limits.effort / 4)
         for count in range(1, len(mix.columns) + 1) if small and not cheapest else ():
-            trees = search_trees(loads, self.roots[0], hops.capacity, rate, count, short)
-            if trees:
+            if trees := search_trees(loads, self.roots[0], hops.capacity, rate, count, short):
                 columns = tuple(self.column(arcs) for arcs, _ in trees)
                 return replace(mix, columns=columns, rates=tuple(value for _, value in trees))
             if trees is None:

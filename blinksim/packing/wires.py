@@ -195,8 +195,7 @@ class Growth:
             if self.left[now + 1, have] <= self.left[now, have]:
                 continue
             first = int(sets.first[have - 1])
-            last = int(sets.first[have]) if have < len(sets.first) else len(sets.before)
-            steps = slice(first, last)
+            steps = slice(first, int(sets.first[have]) if have < len(sets.first) else len(sets.before))
             best = first + int(np.argmin(self._costs[now][steps] + self.left[now + 1, have | sets.new[steps]]))
             holders = [rank for rank in range(sets.n) if have >> rank & 1]
             for rank in range(sets.n):

@@ -482,8 +482,7 @@ class _Forest(_Clock):
             # A message comes to the others of its resources when it has started.
             for later, (send, pace, starts, queue) in enumerate(queues):
                 begin += later * self.alphas[first:end]
-                served = _served(queue, begin[send], pace * moved[send] + starts, busy)
-                np.maximum.at(begin, send, served)
+                np.maximum.at(begin, send, _served(queue, begin[send], pace * moved[send] + starts, busy))
             np.maximum.at(came, paths.target[first:end], begin + passing[first:end])
         return max(float(came.max(initial=0)), self.lag + size * self.aside)
 

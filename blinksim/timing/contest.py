@@ -533,8 +533,7 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
     leader = _leader(contest, sizes)
     for entry in candidates(collective.name):
         compact = None if leader else said_once(entry, part, collective)
-        why = leader or ("" if compact else too_large(entry, part, collective))
-        if why:
+        if why := leader or ("" if compact else too_large(entry, part, collective)):
             contest.left_out[entry.name] = why
         else:
             _enter(contest, entry, sizes, say, [compact] if compact else None)
@@ -647,8 +646,7 @@ def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: st
             continue
         most = _SOLVED.get(entry.name, (0, 0))[idle > _PACKED_GAINS]
         many = f"search on more than {most} ranks" * (contest.topology.ranks > most)
-        why = leader or many if most else "search"
-        if why:
+        if why := leader or many if most else "search":
             contest.left_out[entry.name] = why
         else:
             _enter(contest, entry, sizes, say)

@@ -114,5 +114,4 @@ def joint_mix(
         trees = tuple(replace(c, group=c.group - begin) for c, _ in mine)
         mixes.append(Mix(trees, tuple(r for _, r in mine), best.optimum))
     free = [*held].index(None)
-    rate = mixes[free].rate * len(searches[free].roots) * hops.unit / weights[free]
-    return rate, mixes, best.prices
+    return mixes[free].rate * len(searches[free].roots) * hops.unit / weights[free], mixes, best.prices

@@ -198,11 +198,12 @@ class Plan(Builder):
         """The sends of steps one after another.
 
         Of a plan without chunks these are as many as the steps say, such as one for every rank: its own, or the one
-        that ends with it.
+        that ends with it. Of an alltoall each is a block, by origin and target.
         """
         chunks = rounds[0].share.denominator if rounds else self.n
-        for rank in range(chunks) if not self._shares else ():
-            self.add_chunk(Fraction(1, chunks), *self.collective.labels(rank, rank))
+        ends = np.ndindex(*(self.n, self.n) if self.collective.exchanges else (chunks,))
+        for end in ends if not self._shares else ():
+            self.add_chunk(Fraction(1, chunks), *self.collective.labels(end[0], end[-1]))
         number = 0
         for one in rounds:
             src, dst = one.exchange.ends(self.n)
@@ -421,14 +422,12 @@ class SwitchPlan(Plan):
         near = near[np.argsort(width[near], kind="stable")]
         ends = list(zip(table.src[near].tolist(), table.dst[near].tolist(), strict=True))
         self._width = dict(zip(ends, width[near].tolist(), strict=True))
-        self._switches: dict[int, set[int]] = defaultdict(set)
-        for src, dst in ends:
-            self._switches[src].add(dst)
+        self._switches = grouped(self._width)
 
     def switches_of(self, group: Sequence[int], abilities: Iterable[str]) -> dict[int, Fraction]:
         """The switches with these abilities that all GPUs of a group are linked to and from, by the narrowest link."""
         wanted, rates = set(abilities), {}
-        for switch in sorted(self._switches[group[0]]):
+        for switch in sorted(self._switches.get(group[0], ())):
             if wanted <= self.topology.devices[switch].in_network:
                 ends = [(gpu, switch) for gpu in group] + [(switch, gpu) for gpu in group]
                 narrowest = min(self._width.get(pair, -1) for pair in ends)
@@ -601,9 +600,8 @@ def by_rail(groups: Sequence[Sequence[int]], *, closed: bool) -> list[Order]:
         if closed and count % 2:
             places[-1] = (start + 2) % size
         order: list[int] = []
-        for node, (enter, leave) in enumerate(zip(places, [*places[1:], start if closed else -1], strict=True)):
-            if leave < 0:
-                leave = (enter - 1) % size
+        last = start if closed else (places[-1] - 1) % size
+        for node, (enter, leave) in enumerate(zip(places, [*places[1:], last], strict=True)):
             inner = [place for place in (*range(enter + 1, size), *range(enter)) if place != leave]
             order += [groups[node][place] for place in (enter, *inner, leave)]
         orders.append(tuple(order))
@@ -645,33 +643,24 @@ def _pack(lanes: dict[tuple[int, int], int], n: int) -> list[Order]:
     """The most cycles that use no lane twice, by depth-first search over `_CYCLES` of them, at most a second of it."""
     next_to = [[b for b in range(n) if (a, b) in lanes] for a in range(n)]
     cycles = list(islice(hamiltonian(next_to, closed=True, both=True), _CYCLES))
-    edges = [tuple(pairwise((*order, order[0]))) for order in cycles]
+    edges = [(*pairwise((*order, order[0])), *pairwise((order[0], *order[::-1]))) for order in cycles]
     most = min((sum(lanes.get((a, b), 0) for b in range(n)) for a in range(n)), default=0) // 2
     best: list[int] = []
     budget = 200_000
 
     def search(start: int, chosen: list[int], left: dict[tuple[int, int], int]) -> bool:
         nonlocal best, budget
-        if len(chosen) > len(best):
-            best = list(chosen)
+        best = max(best, chosen, key=len)
         if len(best) >= most or budget < 0:
             return True
         for number in range(start, len(cycles)):
-            budget -= 1
-            if all(left[edge] > 0 for edge in edges[number]):
-                for a, b in edges[number]:
-                    left[a, b] -= 1
-                    left[b, a] -= 1
-                chosen.append(number)
-                if search(number, chosen, left):
-                    return True
-                chosen.pop()
-                for a, b in edges[number]:
-                    left[a, b] += 1
-                    left[b, a] += 1
+            budget, used = budget - 1, edges[number]
+            fits = all(left[edge] > 0 for edge in used)
+            if fits and search(number, [*chosen, number], left | {edge: left[edge] - 1 for edge in used}):
+                return True
         return False
 
-    search(0, [], dict(lanes))
+    search(0, [], lanes)
     return [cycles[number] for number in best]
 
 

@@ -174,8 +174,7 @@ class Windows(TimeCertificate):
             total, groups = Fraction(0), defaultdict[int, Fraction](Fraction)
             for price, links in priced(topology, counted(proof, topology)):
                 total += price
-                carrying = [link for link in links if facts.idle(link) is not None]
-                if carrying:
+                if carrying := [link for link in links if facts.idle(link) is not None]:
                     # A bus starts with one of its links and may end with another.
                     opens = min(facts.opens(link) or 0 for link in carrying)
                     groups[opens + min(facts.closes(link) or 0 for link in carrying)] += price

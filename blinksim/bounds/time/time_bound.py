@@ -446,8 +446,7 @@ def _stated(theorem: type[Theorem], topology: Topology, collective: Collective, 
     """The latest time after `low` by a theorem that counts messages, of all places where it says something."""
     facts, best = delays(topology, collective), None
     for place in theorem.places(facts) if theorem.speaks(facts) else ():
-        time = theorem.stated(topology, collective, size, place).latest(low)
-        if time:
+        if time := theorem.stated(topology, collective, size, place).latest(low):
             low, best = time, place
     return None if best is None else Stated.of(theorem, topology, collective, size, best, low)
 
@@ -485,8 +484,7 @@ def time_certificate_from_dict(entry: object, topology: Topology, collective: Co
         else:
             place = tuple(names(part, "where") for part in as_list(fields["where"], "where"))
             found = Stated.of(_THEOREMS[kind], topology, collective, size, place, time)
-    reasons = differing(fields, found.to_dict())
-    if reasons:
+    if reasons := differing(fields, found.to_dict()):
         raise InputError("; ".join(reasons))
     return found
 
