@@ -145,9 +145,8 @@ def check(topology: Topology, table: RateTable) -> None:
     if table.machine not in ("", topology.name):
         of = f"for {table.machine}, not for {topology.name}"
         raise InputError(f"the rates {table.name!r} are {of}; choose others")
-    kinds = {*topology.link_classes, *([topology.fabric.kind] if topology.fabric else [])}
     for kind, row in table.classes.items():
-        one_of(f"link class in the rates {table.name!r} for {topology.name}:", kind, kinds)
+        one_of(f"link class in the rates {table.name!r} for {topology.name}:", kind, topology.edited_classes)
         if row.bandwidth is not None and len({link.lane_bandwidth for link in topology.links if link.kind == kind}) > 1:
             why = f"have several bandwidths, which the rates {table.name!r} would make equal"
             cure = "write the machine as YAML with a link class for each"
@@ -167,8 +166,7 @@ def apply(topology: Topology, table: RateTable) -> Topology:
     """`topology` with the table's numbers for every link of the classes that it names; raises as `check` does."""
     check(topology, table)
     fabric = topology.fabric
-    kinds = dict.fromkeys([*topology.link_classes, *([fabric.kind] if fabric else [])])
-    numbers: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+    numbers: dict[str, dict[str, Any]] = {kind: {} for kind in topology.edited_classes}
     for kind, row in table.classes.items():
         numbers[kind] = {key.replace("band", "lane_band"): value for key, value in row.stated.items()}
     wide = {kind for kind, row in table.classes.items() if row.bandwidth}
@@ -179,7 +177,7 @@ def apply(topology: Topology, table: RateTable) -> Topology:
         nccl_rates=table.nccl_rates or topology.nccl_rates,
         links=tuple(replace(link, **numbers[link.kind]) for link in topology.links),
         fabric=replace(fabric, **numbers[fabric.kind]) if fabric else None,
-        rates=label(table.name, [kind for kind in kinds if kind not in table.classes], topology.rates),
+        rates=label(table.name, [kind for kind in numbers if kind not in table.classes], topology.rates),
     )
 
 

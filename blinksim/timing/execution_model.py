@@ -201,8 +201,7 @@ class Executed(ScheduleModel):
         usual: Sequence[CallsName] = ("successive", "graph") if called else ("successive",)
         timers = [schedule_times(rates, calls) for calls in ((self.calls,) if self.calls else usual)]
         fitting = PROTOCOLS if size <= MOST_PACKETS else PROTOCOLS[:1]
-        names = (self.protocol,) if self.protocol else fitting
-        every = product(timers, names)
+        every = product(timers, (self.protocol,) if self.protocol else fitting)
         ways = [(times, name) for times, name in every if times.least(schedule, size, name) <= self.most_s]
         if not ways:
             raise SlowerError

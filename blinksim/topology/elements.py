@@ -323,16 +323,14 @@ def check_roles(topology: Topology) -> None:
     """Members and relays: known, able, and each in one role once; raises `InputError`."""
     members, relays, index = topology.members, topology.relays, topology.index
     each_of("device", (*members, *relays), index)
-    both = set(members) & set(relays)
-    if both:
+    if both := set(members) & set(relays):
         raise InputError(f"{', '.join(sorted(both))} cannot be member and relay at once")
     for name in members:
         device = topology.devices[index[name]]
         if not device.holds:
             within = [one for one in index if one.startswith(f"{name}.")]
             named = f"; name {' or '.join(within[:2])}" if within else ""
-            only = "only GPUs and tiles can hold a rank"
-            raise InputError(f"{name} is a {device.kind}; {only}{named}")
+            raise InputError(f"{name} is a {device.kind}; only GPUs and tiles can hold a rank{named}")
     for names, role in ((members, "holds at most one rank"), (relays, "relays once")):
         if len(set(names)) < len(names):
             doubled = sorted(name for name, times in Counter(names).items() if times > 1)
@@ -544,12 +542,11 @@ def _back_to_back(fabric: Fabric, nodes: int) -> list[Link]:
         need = f"{nodes} nodes wired directly need {nodes - 1} ports each"
         raise InputError(f"{need}; this machine has {len(fabric.ports)}")
     ports, count = fabric.ports, len(fabric.ports)
-    # Spread the ports over the peers; with one peer all ports join the same two nodes.
-    shifts = range(count if nodes == 2 else 1)
     return fabric.pairs(
         (f"n{i}.{ports[(j - 1 + shift) % count]}", f"n{j}.{ports[(i + shift) % count]}")
         for i, j in combinations(range(nodes), 2)
-        for shift in shifts
+        # Spread the ports over the peers; with one peer all ports join the same two nodes.
+        for shift in range(count if nodes == 2 else 1)
     )
 
 

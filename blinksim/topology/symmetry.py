@@ -577,8 +577,7 @@ def find_commuting_group(topology: Topology, more: Sequence[Sequence[int] | Ints
     every switch.
     """
     known, members = encoded(topology), topology.member_places
-    known_ones = (*topology.symmetries, *name_rotations(topology), *bit_flips(topology))
-    given = [*dict.fromkeys(known_ones), *more]
+    given = [*dict.fromkeys((*topology.symmetries, *name_rotations(topology), *bit_flips(topology))), *more]
     # To look for links takes longest: only what is chosen has to be a symmetry, unless there are too
     # many.
     sure = known.image if len(given) > _MOST_TRIED else known.permutation
