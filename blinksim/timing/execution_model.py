@@ -173,8 +173,7 @@ class Executed(ScheduleModel):
         """The program by the protocol, and of the calls, that take less time, simulated; raises `SlowerError` if
         none was."""
         found: list[Run] = []
-        band = (size > 32 << 20) + (size > 128 << 20)
-        most_s, overstated = self.most_s, OVERSTATED[schedule.form][band]
+        most_s, overstated = self.most_s, OVERSTATED[schedule.form][(size > 32 << 20) + (size > 128 << 20)]
         for estimate, times in self.estimates(part, schedule, size):
             if max(estimate.time.time_s / overstated, estimate.time.ports_s) <= most_s:
                 with suppress(SlowerError):

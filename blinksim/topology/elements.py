@@ -532,9 +532,8 @@ def _name(fabric: Fabric, switch: Switch) -> str:
     name = "fabric" if tiers[level].planes == 1 else f"fabric{plane}"
     if fabric.shape == "dragonfly":
         return f"{name}.group{group}"
-    if level == len(tiers) - 1:
-        return name
-    return f"{name}.{'leaf' if level == 0 else f'level{level + 1}.'}{group}"
+    below = f".{'leaf' if level == 0 else f'level{level + 1}.'}{group}"
+    return name + below * (level < len(tiers) - 1)
 
 
 def _back_to_back(fabric: Fabric, nodes: int) -> list[Link]:
