@@ -56,7 +56,7 @@ class RateTable:
     """A named table of rates. machine: name of the only machine that it is for, or empty.
 
     execution, nccl_rates: what was measured of our programs and of NCCL; None leaves what the machine has.
-    times: seconds by bytes that jobs took (`job_of`). places: what makes an error at the line of a job in its file.
+    times: seconds by bytes that jobs took (`job_of`). places: makes an error at a job's line in its file.
     own: True of a user's file, beside whose links constants of programs that others measured do not stand.
     """
 
@@ -140,7 +140,7 @@ def label(name: str, missing: list[str], otherwise: str = "nominal") -> str:
 def check(topology: Topology, table: RateTable) -> None:
     """Raises `InputError` for a class or a member of a job that the machine does not have.
 
-    Also for a table made for another machine, and for a bandwidth given to a class whose lanes differ on this machine.
+    Also for a table made for another machine, and for a bandwidth of a class whose lanes differ on this one.
     """
     if table.machine not in ("", topology.name):
         of = f"for {table.machine}, not for {topology.name}"
@@ -163,7 +163,7 @@ def check(topology: Topology, table: RateTable) -> None:
 
 
 def apply(topology: Topology, table: RateTable) -> Topology:
-    """`topology` with the table's numbers for every link of the classes that it names; raises as `check` does."""
+    """`topology` with the table's numbers for links of the classes that it names; raises as `check` does."""
     check(topology, table)
     fabric = topology.fabric
     numbers: dict[str, dict[str, Any]] = {kind: {} for kind in topology.edited_classes}

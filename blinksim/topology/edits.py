@@ -296,7 +296,7 @@ def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
 
 
 def _no_verb(topology: Topology, verb: str, words: Sequence[str]) -> Topology:
-    """Raises `InputError` for an edit without a verb; to changes alone it adds one, and a class that there is."""
+    """Raises `InputError` for an edit without a verb; to changes alone it adds one, and a known class."""
     # A word that names no class is most often of adapters, whose links come last.
     kind = verb if verb in topology.edited_classes else topology.edited_classes[-1]
     replaced = " ".join(("replace", kind, *words))
