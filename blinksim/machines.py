@@ -167,7 +167,7 @@ def this_machine(rates: RatesName | str = "nominal") -> Topology:
 
 
 def as_topology(machine: MachineLike | Question) -> Topology:
-    """A topology as it is, the part of a question, or the machine that a name or a path stands for, as `load` has it.
+    """A topology as it is, the part of a question, or what `load` makes of a name or a path.
 
     Raises `InputError` as `load` does, and for anything that is none of these.
     """

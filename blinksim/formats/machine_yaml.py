@@ -43,8 +43,7 @@ def write(topology: Topology) -> str:
     counts: dict[str, Counter[_Numbers]] = {}
     for link in topology.links:
         counts.setdefault(link.kind, Counter())[link.lane_bandwidth, link.latency, link.overhead] += 1
-    fabric = topology.fabric
-    if fabric:
+    if fabric := topology.fabric:
         counts.setdefault(fabric.kind, Counter([(fabric.lane_bandwidth, fabric.latency, fabric.overhead)]))
     classes = {kind: numbers.most_common(1)[0][0] for kind, numbers in counts.items()}
     usual = {"name": "", "source": "", "rates": "nominal", "nodes": 1}
@@ -91,8 +90,7 @@ def _links(links: tuple[Link, ...], classes: Mapping[str, _Numbers]) -> list[dic
     position = 0
     while position < len(links):
         link = links[position]
-        back = replace(link, src=link.dst, dst=link.src)
-        both = position + 1 < len(links) and links[position + 1] == back
+        both = position + 1 < len(links) and links[position + 1] == replace(link, src=link.dst, dst=link.src)
         ends: dict[str, Any] = {"between": [link.src, link.dst]} if both else {"from": link.src, "to": link.dst}
         row = ends | keyed(link, "class=kind lanes? bus?", lanes=None if link.lanes == 1 else link.lanes)
         rows.append(row | _own((link.lane_bandwidth, link.latency, link.overhead), classes[link.kind]))
@@ -221,8 +219,7 @@ class _Body:
         measured = self.keys.get("execution")
         execution, nccl_rates = read_section(measured) if measured else (None, None)
         # Devices and links are known to be sound by now; what is left are the roles.
-        blamed = self.keys.get("members") or self.keys.get("relays") or self.keys["root"]
-        with blamed_on(blamed.error):
+        with blamed_on((self.keys.get("members") or self.keys.get("relays") or self.keys["root"]).error):
             roles = ("members", "relays")
             given: dict[str, Any] = {key: self._device_list(self.keys.get(key)) for key in roles}
             for role in ("collective_links", "inter_node_links"):

@@ -185,8 +185,7 @@ class _Buffers:
 
     def first_home(self, rank: int, chunk: int) -> Place:
         """Where a rank keeps what arrives of a chunk: in its output if it belongs there, else in scratch."""
-        belongs = chunk in self._ends[rank]
-        return Place(OUTPUT, self._starts_out[chunk]) if belongs else self.room(rank, chunk)
+        return Place(OUTPUT, self._starts_out[chunk]) if chunk in self._ends[rank] else self.room(rank, chunk)
 
     def copies(self) -> Iterator[tuple[int, Place, Place, int]]:
         """What ends where it started: (rank, from, to, units)."""
@@ -217,10 +216,9 @@ def moves(schedule: Schedule) -> Moves:
     buffers = _Buffers(schedule, cut)
     listed: list[Move] = []
     first_round = 0
-    bounds = np.searchsorted(schedule.step, np.arange(schedule.steps + 1)).tolist()
     ends = list(zip(schedule.src.tolist(), schedule.dst.tolist(), schedule.route.tolist(), strict=True))
     by_ends = {send: _hops(schedule, *send) for send in dict.fromkeys(ends)}
-    for first, last in pairwise(bounds):
+    for first, last in pairwise(np.searchsorted(schedule.step, np.arange(schedule.steps + 1)).tolist()):
         sends: Sequence[int] = range(first, last)
         if joined:
             # Those of one connection together, so that one message can bring them.

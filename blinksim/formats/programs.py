@@ -246,8 +246,7 @@ def outcome(machine: Machine[Any], seed: int | None) -> str:
 
     seed: as `Machine.run` takes it.
     """
-    wrong = machine.run(seed)
-    if wrong:
+    if wrong := machine.run(seed):
         return wrong
     for rank, unit, contents in promised(machine.collective, machine.program.ranks, machine.program.units):
         expected = dict.fromkeys(contents, 1)
@@ -272,8 +271,7 @@ def check(path: str | Path, machines: Mapping[str, Callable[[Effort], Machine[An
     program too large to follow.
     """
     for label, seed in product(machines, (None, *range(_ORDERS - 1))):
-        wrong = outcome(machines[label](Effort(path, len(machines) * _ORDERS)), seed)
-        if wrong:
+        if wrong := outcome(machines[label](Effort(path, len(machines) * _ORDERS)), seed):
             raise FileError(path, f"{wrong}{label}")
 
 
@@ -439,8 +437,7 @@ def _schedule(machine: Machine[Any], needed: Needed, topology: Topology, collect
     sent = sends(trace, needed)
     states = list(stories(sent, trace, needed, starts))
     ops = {number: op for story in states for state in story for number, op in state.writes}
-    block = max(1, units // ranks)
-    labels = {unit: collective.labels(unit[0], unit[1] // block) for unit in everything}
+    labels = {unit: collective.labels(unit[0], unit[1] // max(1, units // ranks)) for unit in everything}
     waits = _waits(trace, sent, states)
     levels = _levels(trace, sent, waits)
     if levels is None:

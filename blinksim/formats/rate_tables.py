@@ -56,7 +56,7 @@ class RateTable:
     """A named table of rates. machine: name of the only machine that it is for, or empty.
 
     execution, nccl_rates: what was measured of our programs and of NCCL; None leaves what the machine has.
-    times: seconds by bytes that jobs took (`job_of`). places: what makes an error at the line of a job in its file.
+    times: seconds by bytes that jobs took (`job_of`). places: makes an error at a job's line in its file.
     own: True of a user's file, beside whose links constants of programs that others measured do not stand.
     """
 
@@ -140,14 +140,13 @@ def label(name: str, missing: list[str], otherwise: str = "nominal") -> str:
 def check(topology: Topology, table: RateTable) -> None:
     """Raises `InputError` for a class or a member of a job that the machine does not have.
 
-    Also for a table made for another machine, and for a bandwidth given to a class whose lanes differ on this machine.
+    Also for a table made for another machine, and for a bandwidth of a class whose lanes differ on this one.
     """
     if table.machine not in ("", topology.name):
         of = f"for {table.machine}, not for {topology.name}"
         raise InputError(f"the rates {table.name!r} are {of}; choose others")
-    kinds = {*topology.link_classes, *([topology.fabric.kind] if topology.fabric else [])}
     for kind, row in table.classes.items():
-        one_of(f"link class in the rates {table.name!r} for {topology.name}:", kind, kinds)
+        one_of(f"link class in the rates {table.name!r} for {topology.name}:", kind, topology.edited_classes)
         if row.bandwidth is not None and len({link.lane_bandwidth for link in topology.links if link.kind == kind}) > 1:
             why = f"have several bandwidths, which the rates {table.name!r} would make equal"
             cure = "write the machine as YAML with a link class for each"
@@ -164,11 +163,10 @@ def check(topology: Topology, table: RateTable) -> None:
 
 
 def apply(topology: Topology, table: RateTable) -> Topology:
-    """`topology` with the table's numbers for every link of the classes that it names; raises as `check` does."""
+    """`topology` with the table's numbers for links of the classes that it names; raises as `check` does."""
     check(topology, table)
     fabric = topology.fabric
-    kinds = dict.fromkeys([*topology.link_classes, *([fabric.kind] if fabric else [])])
-    numbers: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+    numbers: dict[str, dict[str, Any]] = {kind: {} for kind in topology.edited_classes}
     for kind, row in table.classes.items():
         numbers[kind] = {key.replace("band", "lane_band"): value for key, value in row.stated.items()}
     wide = {kind for kind, row in table.classes.items() if row.bandwidth}
@@ -179,7 +177,7 @@ def apply(topology: Topology, table: RateTable) -> Topology:
         nccl_rates=table.nccl_rates or topology.nccl_rates,
         links=tuple(replace(link, **numbers[link.kind]) for link in topology.links),
         fabric=replace(fabric, **numbers[fabric.kind]) if fabric else None,
-        rates=label(table.name, [kind for kind in kinds if kind not in table.classes], topology.rates),
+        rates=label(table.name, [kind for kind in numbers if kind not in table.classes], topology.rates),
     )
 
 

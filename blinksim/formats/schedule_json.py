@@ -356,8 +356,7 @@ def _encode(array: npt.NDArray[Any]) -> Any:
     if len(array) <= LONGEST_LIST:
         return array.tolist()
     data = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
-    text = base64.b64encode(data).decode("ascii")
-    return {"dtype": array.dtype.name, "length": len(array), "base64": text}
+    return {"dtype": array.dtype.name, "length": len(array), "base64": base64.b64encode(data).decode("ascii")}
 
 
 def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedule | SymmetricSchedule:

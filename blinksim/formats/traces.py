@@ -197,6 +197,5 @@ def _owner(resource: str) -> str:
 
 def _named(what: str, name: str, process: int, thread: int) -> Iterator[Event]:
     """The name of a process or thread, and its place among the others."""
-    number = thread or process
-    for key, value in (("name", {"name": name}), ("sort_index", {"sort_index": number})):
+    for key, value in (("name", {"name": name}), ("sort_index", {"sort_index": thread or process})):
         yield {"name": f"{what}_{key}", "ph": "M", "pid": process, "tid": thread, "args": value}

@@ -255,8 +255,7 @@ def in_levels(work: Work, pieces: int, *, record: bool = False, check: bool = Tr
         free[plan.servers] = table[:, -1, -1] + ramp[:, -1, -1] + hold[:, -1]
         if start is not None:
             start[:, plan.stages] = (table + ramp)[plan.row, :, plan.slot].T
-        later = lag if (lag != lag[:1]).any() else lag[:1]
-        table += ramp + later[:, None, :]
+        table += ramp + (lag if (lag != lag[:1]).any() else lag[:1])[:, None, :]
         if not alone:
             ready[:] = table[plan.row, :, plan.slot]
         finish = max(finish, int(ready[:, -1].max()))

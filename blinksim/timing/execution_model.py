@@ -173,8 +173,7 @@ class Executed(ScheduleModel):
         """The program by the protocol, and of the calls, that take less time, simulated; raises `SlowerError` if
         none was."""
         found: list[Run] = []
-        band = (size > 32 << 20) + (size > 128 << 20)
-        most_s, overstated = self.most_s, OVERSTATED[schedule.form][band]
+        most_s, overstated = self.most_s, OVERSTATED[schedule.form][(size > 32 << 20) + (size > 128 << 20)]
         for estimate, times in self.estimates(part, schedule, size):
             if max(estimate.time.time_s / overstated, estimate.time.ports_s) <= most_s:
                 with suppress(SlowerError):
@@ -201,8 +200,7 @@ class Executed(ScheduleModel):
         usual: Sequence[CallsName] = ("successive", "graph") if called else ("successive",)
         timers = [schedule_times(rates, calls) for calls in ((self.calls,) if self.calls else usual)]
         fitting = PROTOCOLS if size <= MOST_PACKETS else PROTOCOLS[:1]
-        names = (self.protocol,) if self.protocol else fitting
-        every = product(timers, names)
+        every = product(timers, (self.protocol,) if self.protocol else fitting)
         ways = [(times, name) for times, name in every if times.least(schedule, size, name) <= self.most_s]
         if not ways:
             raise SlowerError

@@ -301,9 +301,7 @@ class NcclRates:
         if algorithm == NVLS and self.nvls is not None:
             known = collective == "allreduce" and 2 < ranks <= (self.nvls.gpus or self.gpus[-1])
             return NVLS if known else None
-        if not self.gpus[0] <= ranks <= self.gpus[-1]:
-            return None
-        return protocol.lower() if algorithm == "ring" else None
+        return protocol.lower() if algorithm == "ring" and self.gpus[0] <= ranks <= self.gpus[-1] else None
 
     def origin_of(self, line: str) -> str:
         """Where the constants of a line come from, in words."""

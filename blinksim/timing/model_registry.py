@@ -242,8 +242,7 @@ def register_model(model: Model) -> Model:
 
     if not isinstance(model, type) or not issubclass(model, TimingModel):
         raise InputError(f"{model!r:.60} cannot be a timing model; register a subclass of ScheduleModel")
-    missing = ", ".join(sorted(getattr(model, "__abstractmethods__", ())))
-    if missing:
+    if missing := ", ".join(sorted(getattr(model, "__abstractmethods__", ()))):
         raise InputError(f"timing model {model.__name__} has no {missing}")
     taken = (*(entry.name for entry in MODELS.values() if isinstance(entry.home, str)), *preset_names())
     name = plugins.new_name(getattr(model, "name", None), "a timing model", taken, MODELS)

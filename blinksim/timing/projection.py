@@ -213,8 +213,7 @@ def _own_ports(topology: Topology, members: Sequence[str], bandwidth: Fraction) 
     past = {name for name, device in node.items() if not device.holds}
     wanted, carried = Counter[tuple[str, str]](), dict[tuple[str, str], Fraction]()
     for port in fabric.ports if fabric else leaving:
-        route = _nearest(topology, members, port, past)
-        if route:
+        if route := _nearest(topology, members, port, past):
             key = route[0].src, route[0].dst
             wanted[key] += 1
             carried[key] = max(carried.get(key, Fraction(0)), min(map(_share, route)))
@@ -297,8 +296,7 @@ def read_file(path: Path, name: str = "") -> str:
     if not name and len(found) > 1:
         raise FileError(path, f"holds the presets {', '.join(found)}; say which, as in {path}:{next(iter(found))}")
     wanted = name or next(iter(found))
-    shipped = presets().maps[-1]
-    if shipped.get(wanted, found[wanted]) != found[wanted]:
+    if presets().maps[-1].get(wanted, found[wanted]) != found[wanted]:
         raise FileError(path, f"{wanted!r} is a preset of models/ already; give it another name")
     presets()[wanted] = found[wanted]
     return wanted
@@ -457,9 +455,8 @@ def _on_nodes(known: Constants, preset: Preset, size: int, nodes: int, ranks_per
         before, after = _there_and_back(known, "in the card", Fraction(size, 2), "mdfi")
         terms = (before, *terms, after)
     if exact and preset.pcie:
-        copied = Fraction(2 * size, ranks_per_node)
         copies = (f"copies to the host and back, {phase}" for phase in _PHASES)
-        terms += tuple(_term(known, name, copied, "pcie") for name in copies)
+        terms += tuple(_term(known, name, Fraction(2 * size, ranks_per_node), "pcie") for name in copies)
     return terms
 
 

@@ -212,8 +212,7 @@ class Projection(Rates, Result):
     def limit(self) -> tuple[str, float, str]:
         """What sets the time, for which share, and what counts: link classes, or a term of no links."""
         top, classes = max(self.terms, key=lambda term: term.time_s), self.details.get("busy_by_class")
-        waits = top.limit in NO_LINKS and 2 * top.time_s > self.time_s
-        if not classes or waits:
+        if not classes or (top.limit in NO_LINKS and 2 * top.time_s > self.time_s):
             return top.name, top.time_s / self.time_s, ""
         most = max(classes.values())
         # Of as many per cent as are said.

@@ -200,9 +200,8 @@ class ScheduleModel(TimingModel):
         own = type(self)
         if own.__module__.partition(".")[0] == "blinksim":
             return self.breakdown_of(candidate, size, gamma)
-        what = f"timing model {self.name!r}"
         file, line = plugins.source_of(own.breakdown)
-        with plugins.blamed(what, file, line):
+        with plugins.blamed(f"timing model {self.name!r}", file, line):
             found = self.breakdown_of(candidate, size, gamma)
             if not isinstance(found, Breakdown):
                 raise InputError(f"returned {found!r:.40}; return a Breakdown of terms")

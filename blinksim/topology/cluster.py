@@ -74,11 +74,10 @@ def _copied(node: Topology, nodes: int, fabric: Fabric) -> tuple[dict[str, Any],
     src, dst = (map(names.__getitem__, ends.tolist()) for ends in (table.src, table.dst))
     devices = copies(node.devices * nodes, name=names, node=np.repeat(np.arange(nodes), count).tolist())
     buses = [link.bus and f"n{i}.{link.bus}" for i in range(nodes) for link in node.links]
-    links = copies(node.links * nodes, src=src, dst=dst, bus=buses)
     more_devices, more_links = join(fabric, nodes)
     parts: dict[str, Any] = {
         "devices": (*devices, *more_devices),
-        "links": (*links, *more_links),
+        "links": (*copies(node.links * nodes, src=src, dst=dst, bus=buses), *more_links),
         "members": on_every_node(node.members, nodes),
         "relays": on_every_node(node.relays, nodes),
         # The fabric's own links always count among those that join nodes.
@@ -198,8 +197,7 @@ def cluster_symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -
     for order, levels in _node_orders(nodes, widths, firsts):
         found.append(_laid(rows[order], map(number.__getitem__, _carried(wiring, order, widths[:levels]))))
     for inside in within:
-        goes = _plane_moves(fabric, ports, inside)
-        if goes:
+        if goes := _plane_moves(fabric, ports, inside):
             moved = [number[level, goes[level][plane], group] for level, plane, group in wiring]
             found.append(_laid(rows[:, inside], moved))
         for first in firsts if goes == [] else ():

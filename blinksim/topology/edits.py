@@ -57,8 +57,7 @@ def _pairs(topology: Topology, target: str) -> tuple[bool, list[tuple[str, str]]
 
 
 def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[str, str, str]]:
-    fabric = [topology.fabric.kind] if topology.fabric else []
-    if classes and target in (*topology.link_classes, *fabric):
+    if classes and target in topology.edited_classes:
         return {link.key for link in topology.links if link.kind == target}
     found = _pairs(topology, target)
     if found is None and target in topology.index:
@@ -67,7 +66,7 @@ def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[st
         what = f"{target} is a device, and a link has two ends, as in {link}"
         raise InputError(f"{what}; {target} is linked to {beside}")
     if found is None:
-        known, written = [*topology.link_classes, *fabric], "(a link is written gpu0-gpu3"
+        known, written = topology.edited_classes, "(a link is written gpu0-gpu3"
         if not (classes and known):
             topology.device(target, "device or link", f"{written}; for a node less lower nodes=)")
         hint = f"{written}; link classes: {', '.join(known)})"
@@ -298,9 +297,9 @@ def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
 
 def _no_verb(topology: Topology, verb: str, words: Sequence[str]) -> Topology:
     """Raises `InputError` for changes without a verb, with one and a class that there is."""
-    kinds = [*topology.link_classes, *([topology.fabric.kind] if topology.fabric else [])]
     # A word that names no class is most often of adapters, whose links come last.
-    replaced = " ".join(("replace", verb if verb in kinds else kinds[-1], *words))
+    kind = verb if verb in topology.edited_classes else topology.edited_classes[-1]
+    replaced = " ".join(("replace", kind, *words))
     raise unknown("edit", verb, VERBS, hint=f"(as in: {replaced}; {OTHER_EDITS})")
 
 

@@ -323,8 +323,7 @@ def check_roles(topology: Topology) -> None:
     """Members and relays: known, able, and each in one role once; raises `InputError`."""
     members, relays, index = topology.members, topology.relays, topology.index
     each_of("device", (*members, *relays), index)
-    both = set(members) & set(relays)
-    if both:
+    if both := set(members) & set(relays):
         raise InputError(f"{', '.join(sorted(both))} cannot be member and relay at once")
     for name in members:
         device = topology.devices[index[name]]
@@ -533,9 +532,8 @@ def _name(fabric: Fabric, switch: Switch) -> str:
     name = "fabric" if tiers[level].planes == 1 else f"fabric{plane}"
     if fabric.shape == "dragonfly":
         return f"{name}.group{group}"
-    if level == len(tiers) - 1:
-        return name
-    return f"{name}.{'leaf' if level == 0 else f'level{level + 1}.'}{group}"
+    below = f".{'leaf' if level == 0 else f'level{level + 1}.'}{group}"
+    return name + below * (level < len(tiers) - 1)
 
 
 def _back_to_back(fabric: Fabric, nodes: int) -> list[Link]:
@@ -543,12 +541,11 @@ def _back_to_back(fabric: Fabric, nodes: int) -> list[Link]:
         need = f"{nodes} nodes wired directly need {nodes - 1} ports each"
         raise InputError(f"{need}; this machine has {len(fabric.ports)}")
     ports, count = fabric.ports, len(fabric.ports)
-    # Spread the ports over the peers; with one peer all ports join the same two nodes.
-    shifts = range(count if nodes == 2 else 1)
     return fabric.pairs(
         (f"n{i}.{ports[(j - 1 + shift) % count]}", f"n{j}.{ports[(i + shift) % count]}")
         for i, j in combinations(range(nodes), 2)
-        for shift in shifts
+        # Spread the ports over the peers; with one peer all ports join the same two nodes.
+        for shift in range(count if nodes == 2 else 1)
     )
 
 

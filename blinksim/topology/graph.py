@@ -203,6 +203,11 @@ class Topology(Tabular):
         """The classes that occur, in the order in which they first do."""
         return self.link_columns.classes
 
+    @property
+    def edited_classes(self) -> tuple[str, ...]:
+        """The classes that rates and edits may change: those that occur, and the fabric's last."""
+        return tuple(dict.fromkeys((*self.link_classes, *([self.fabric.kind] if self.fabric else []))))
+
     @cached_property
     def in_network(self) -> tuple[str, ...]:
         """What some device can do on data in flight (`Device.in_network`), in the order of `BRANCHING`."""
@@ -270,8 +275,7 @@ class Topology(Tabular):
     def default_links(self) -> tuple[str, ...]:
         """The classes that a collective uses by default."""
         chosen = self.collective_links + (self.inter_node_links if self.nodes > 1 else ())
-        present = tuple(kind for kind in dict.fromkeys(chosen) if kind in self.link_classes)
-        return present or self.link_classes
+        return tuple(kind for kind in dict.fromkeys(chosen) if kind in self.link_classes) or self.link_classes
 
     def select(
         self,

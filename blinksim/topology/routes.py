@@ -83,10 +83,9 @@ class Bundles(dict[int, Neighbours]):
     def _joined(self, own: Ints) -> Neighbours:
         """Where these links of a device lead: all that it has there."""
         table, figure = self._topology.link_columns, self._topology.link_columns.figure
-        joined = grouped(zip(table.dst[own].tolist(), own.tolist(), strict=True))
         return {
             end: ((links[0],), self._widths[figure[links[0]]]) if len(links) == 1 else self._parallel(links)
-            for end, links in joined.items()
+            for end, links in grouped(zip(table.dst[own].tolist(), own.tolist(), strict=True)).items()
         }
 
     def _parallel(self, links: Sequence[int]) -> tuple[Bundle, float]:
@@ -281,8 +280,7 @@ class Router:
         bundle = _level(self._arrivals[region][place])
         before = [self._round_robin(region, self._tail[link]) for link in bundle]
         count = min(lcm(len(bundle), *map(len, before)), MOST_ROUTES + 1)
-        first = self._position[region[0]]
-        picks = [(first + number) % len(bundle) for number in range(count)]
+        picks = [(self._position[region[0]] + number) % len(bundle) for number in range(count)]
         return tuple((*before[i][number % len(before[i])], bundle[i]) for number, i in enumerate(picks))
 
     def _even(self, region: _Region, routes: Sequence[tuple[int, ...]]) -> bool:
@@ -324,8 +322,7 @@ class Router:
 
     def _region(self, src: int, dst: int, past_members: bool = False) -> _Region:
         """The search that finds routes from `src` to `dst`, if there are any; past devices with data only if asked."""
-        near = _EVERYWHERE if self._near is None else self._near.node[dst]
-        for node in (near, _EVERYWHERE):
+        for node in (_EVERYWHERE if self._near is None else self._near.node[dst], _EVERYWHERE):
             region = (src, node, past_members)
             if region not in self._arrivals:
                 self._arrivals[region] = self._breadth_first(src, self._ends(region))

@@ -139,8 +139,7 @@ def _members_hold_data(topology: Topology) -> Iterator[str]:
     mute = [d.name for d in topology.devices if d.kind in GPU_KINDS and not d.holds and d.name not in relays]
     if mute:
         yield f"{listed(mute)} cannot hold data and will never be a member"
-    odd = [name for name in topology.members if topology.device(name).kind not in GPU_KINDS]
-    if odd:
+    if odd := [name for name in topology.members if topology.device(name).kind not in GPU_KINDS]:
         yield f"{listed(odd)} will hold a rank, though neither GPU nor tile"
 
 
@@ -203,8 +202,7 @@ def _nic_once(topology: Topology) -> Iterator[str]:
         yield f"{listed(twice)}, linked to each other, both lead to the fabric"
     wide = (name for name, lanes in exits.items() if name in ports and lanes > 1 and near[name])
     groups = grouped((frozenset(near[name]), name) for name in wide)
-    double = [names for names in groups.values() if len(names) == exits[names[0]]]
-    if double:
+    if double := [names for names in groups.values() if len(names) == exits[names[0]]]:
         names = double[0]
         said = f"{listed(names)}, beside each other, have {exits[names[0]]} lanes of the fabric each"
         question = f"{len(names) * exits[names[0]]} network interfaces in place of {len(names)}?"
@@ -226,8 +224,7 @@ def _node_numbers(topology: Topology) -> Iterator[str]:
     empty = [str(number) for number in range(topology.nodes) if number not in there]
     if there and empty:
         yield f"no member in node {listed(empty)} of {topology.nodes}"
-    outside = [d.name for d in topology.devices if not -1 <= d.node < topology.nodes]
-    if outside:
+    if outside := [d.name for d in topology.devices if not -1 <= d.node < topology.nodes]:
         yield f"{listed(outside)} in a node beyond 0 to {topology.nodes - 1}"
 
 
@@ -267,8 +264,7 @@ def _reserved_name(topology: Topology) -> Iterator[Breach]:
 @rule("bus-pair", "error", "give a bus two links or more of equal bandwidth, or drop the bus")
 def _bus_pair(topology: Topology) -> Iterator[str]:
     """A bus joins two links or more, all of the same bandwidth, which is the bus's."""
-    buses = grouped((link.bus, link) for link in topology.links if link.bus is not None)
-    for bus, links in buses.items():
+    for bus, links in grouped((link.bus, link) for link in topology.links if link.bus is not None).items():
         if len(links) < 2:
             yield f"bus {bus} has the one link {links[0].name}"
         elif len({link.bandwidth for link in links}) > 1:
@@ -301,8 +297,7 @@ def _forwarder_balance(topology: Topology) -> Iterator[str]:
         if link.bus is None:
             net[link.src] += link.bandwidth
             net[link.dst] -= link.bandwidth
-    odd = [d.name for d in part.devices if not d.holds and net[d.name]]
-    if odd:
+    if odd := [d.name for d in part.devices if not d.holds and net[d.name]]:
         yield f"{listed(odd)}: bandwidth in and out differ"
 
 
@@ -321,8 +316,7 @@ def _dead_end(topology: Topology) -> Iterator[str]:
     near = neighbours(topology)
     ports = set(topology.fabric.ports) if topology.fabric else set()
     within = {d.name for d in topology.devices if d.kind in FORWARDERS} - ports
-    found = [name for name in near if name in within and len(near[name]) == 1]
-    if found:
+    if found := [name for name in near if name in within and len(near[name]) == 1]:
         yield f"{listed(found)} linked to one device only"
 
 
@@ -420,8 +414,7 @@ def behind(topology: Topology) -> Iterator[tuple[list[str], str]]:
         rates = list[tuple[float, str]]()
         for name, place in named.items():
             # Nobody misses what led to GPUs and adapters that are gone.
-            copied = name.partition(".")[2]
-            gone = topology.lost.get((name, kind), 0) + topology.lost.get((copied, kind), 0)
+            gone = topology.lost.get((name, kind), 0) + topology.lost.get((name.partition(".")[2], kind), 0)
             # Whole bytes a second: sums of the same rates in another order are the same.
             rates.append((float(round(least[place + 1] + float(gone))), name))
         # Nodes were bought alike, however many have lost adapters since.
@@ -459,8 +452,7 @@ def _latency(topology: Topology) -> Iterator[Breach]:
     sort = {one.name: one.kind for one in topology.devices}
     between_nics = {link.kind for link in topology.links if {sort[link.src], sort[link.dst]} == {"nic"}}
     timed = between_nics.union(link.kind for link in topology.links if link.latency or link.overhead)
-    missing = [kind for kind in topology.link_classes if kind not in timed]
-    if missing:
+    if missing := [kind for kind in topology.link_classes if kind not in timed]:
         yield Breach(f"no latency and no overhead on {listed(missing)} links", ("link_classes", missing[0]))
 
 
@@ -488,8 +480,7 @@ def _symmetric(topology: Topology) -> Iterator[Breach]:
         return
     from blinksim.topology import symmetry
 
-    wrong = len(topology.symmetries) - len(symmetry.automorphisms(topology))
-    if wrong:
+    if wrong := len(topology.symmetries) - len(symmetry.automorphisms(topology)):
         message = f"{wrong} of {len(topology.symmetries)} symmetries do not map the machine onto itself"
         yield Breach(message, ("symmetries",))
 

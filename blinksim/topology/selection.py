@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import filterfalse
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -89,10 +90,8 @@ def relay_names(
     if relays == NONE:
         return ()
     if relays in (IDLE, ALL):
-        taken = frozenset(members)
-        return tuple(name for name in holders if name not in taken)
-    near = nearest_names(relays.lower(), (IDLE, NONE), 1, 0.7)
-    if near:
+        return tuple(filterfalse(frozenset(members).__contains__, holders))
+    if near := nearest_names(relays.lower(), (IDLE, NONE), 1, 0.7):
         raise InputError(f"relays={relays}: did you mean {near[0]}?")
     return listed(relays, numbered or holders, "relays")
 
@@ -142,8 +141,7 @@ def unserved(topology: Topology, collective: Collective | None = None) -> list[s
 
 def require_served(topology: Topology, collective: Collective) -> None:
     """Raises `InfeasibleError` if the links do not lead the data of `collective` to where it must be."""
-    lost = unserved(topology, collective)
-    if lost:
+    if lost := unserved(topology, collective):
         listed = " ".join(lost[:8]) + (" …" if len(lost) > 8 else "")
         raise InfeasibleError(f"{topology.name}: the links do not carry the data of {collective} to or from {listed}")
 
@@ -179,13 +177,11 @@ def require_connected(
 
     cures = []
     others = [kind for kind in whole.link_classes if kind not in classes]
-    enough = [kind for kind in others if joins([*classes, kind], part.relays)]
-    if enough:
+    if enough := [kind for kind in others if joins([*classes, kind], part.relays)]:
         cures.append(f"links={','.join([*classes, enough[0]])}")
     elif others and joins(whole.link_classes, part.relays):
         cures.append(f"links=all (adds {', '.join(others)})")
-    members = set(part.members)
-    idle = [name for name in whole.holders if name not in members]
+    idle = [*filterfalse({*part.members}.__contains__, whole.holders)]
     if idle and joins(classes, idle):
         cures.append("relays=idle (forwards through GPUs that are not members)")
     if not cures and idle and others and joins(whole.link_classes, idle):

@@ -217,7 +217,7 @@ def test_a_comparison_says_what_each_size_alone_is_answered(machine: str, collec
 
 
 def test_where_no_schedule_is_known_the_library_and_the_bound_are_compared() -> None:
-    """Each of 1,600 GPUs sends to every other: too many routes for an algorithm, and the library takes what it takes."""
+    """Each of 1,600 GPUs sends to every other: too many routes for any algorithm, but not for a library."""
     question = bs.Question("mesh:40x40@50GB/s")
     found = bs.compare(question, "alltoall", ["1MiB", "16MiB"])
     assert (found.best(), found.algorithms, found.crossovers) == ((), (), ())

@@ -382,8 +382,7 @@ class Diagnosis(Result):
             reached = min((one.size for one in (*self.wrong, *self.odd)), default=most)
             least = self.lines[0].size if self.small_times else min(_AGAIN, largest, reached)
             down, up = (max(1, many).bit_length() - 1 for many in (reached // least, most // reached))
-            few = any((alike, self.again, self.failed, self.small_times, small, self.wrong))
-            if few or self.unfinished:
+            if any((alike, self.again, self.failed, self.small_times, small, self.wrong, self.unfinished)):
                 of, sizes = self.expectation.takes, sizes_of(f"{reached >> down}:{reached << up}:x2")
                 takes, launch = tuple(of.times(of.machine, self.collective, sizes)), self.expectation.ran.launch
                 found.append(("again", Expectations(takes).nccl_tests(launch, NCCL_DEBUG="INFO").strip()))

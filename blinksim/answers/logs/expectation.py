@@ -488,7 +488,7 @@ class Expectation:
 
     @property
     def launched(self) -> str:
-        """How the calls are launched that times are expected of; empty on several nodes, where that is not told."""
+        """How the calls are launched that times are expected of; empty on several nodes: not told there."""
         return f" launched {LAUNCHED[self.ran.set_up]}" if self.part.nodes == 1 else ""
 
     @cached_property

@@ -197,8 +197,7 @@ class Located(Result):
             return 0 if self.plan or self.next_run else 5
         # The worst comes first.
         wrong = any(self.seen[n].found.status() for n in self.doubtful[:1])
-        unsure = self.healthy <= _SOUND or self.apart > 1 or wrong
-        return 1 if self.faulty else 5 if unsure else 0
+        return 1 if self.faulty else 5 if self.healthy <= _SOUND or self.apart > 1 or wrong else 0
 
     @property
     def doubtful(self) -> list[int]:

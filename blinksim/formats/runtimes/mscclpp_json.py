@@ -313,9 +313,8 @@ def to_text(plan: Moves, name: str) -> str:
         done, dealt = Counter[Connection](), list[Move]()
         for now in _rounds(list(enumerate(plan.moves))):
             for connection, message in _messages(now, joined=plan.joined):
-                many = len(message) > MOST_OPERATIONS // 2
                 for number, (_, move) in enumerate(message):
-                    place = done[connection] + (number if many else 0)
+                    place = done[connection] + (number if len(message) > MOST_OPERATIONS // 2 else 0)
                     block = place * blocks[connection] // total[connection]
                     dealt.append(replace(move, channel=move.channel + channels * block))
                 done[connection] += len(message)

@@ -243,8 +243,7 @@ def all_rates() -> Mapping[tuple[str, str, str], tuple[LibraryRates, ...]]:
     def add(row: dict[str, str]) -> None:
         key = row["machine"], row["library"], row["scope"], row["form"]
         error = FitError(float(row["median"]), float(row["p90"]), int(row["cells"]))
-        before = found[key].constants if key in found else {}
-        constants = {**before, row["constant"]: float(row["value"])}
+        constants = {**(found[key].constants if key in found else {}), row["constant"]: float(row["value"])}
         found[key] = LibraryRates(*key, (int(row["least_gpus"]), int(row["most_gpus"])), constants, error)
 
     _table("constants.csv", add, "row of a constant")
