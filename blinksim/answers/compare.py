@@ -880,8 +880,8 @@ def buckets(
     whole, first = size_of(total), size_of(bucket)
     if first > whole:
         raise InputError(f"bucket={format_size(first)} is more than all bytes, {format_size(whole)}")
-    powers = [2**power for power in range(20, math.ceil(math.log2(whole)))]
-    sizes = [first, *(size for size in powers if size != first), *([whole] if whole != first else [])]
+    powers = (2**power for power in range(20, math.ceil(math.log2(whole))))
+    sizes = [*dict.fromkeys((first, *powers, whole))]
     question = machine if isinstance(machine, Question) else Question(machine)
     model, where = (library or Library()).at(question)
     times = model.times(where, Collective.of(collective), [*sizes, *(whole % size for size in sizes if whole % size)])

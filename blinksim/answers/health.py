@@ -114,10 +114,9 @@ class Health(Result):
             if was and (longer := f"{now.time_s / was.time_s:.3g}") != "1":
                 asked += f" in place of {format_time(was.time_s)}, {longer} times as long"
             asked += f", busbw {format_rate(now.busbw)}"
-            unnamed = (self.asked, model(self.machine.device(self.machine.members[0]))) == (None, "")
-            asked += "; by NCCL's own model, as the GPUs are not named" * (
-                unnamed and now.details["basis"] == PREDICTED
-            )
+            first = self.machine.device(self.machine.members[0])
+            unnamed = (self.asked, model(first), now.details["basis"]) == (None, "", PREDICTED)
+            asked += "; by NCCL's own model, as the GPUs are not named" * unnamed
             lines.append((f"{now.details['library']} takes", asked))
             most = [format_rate(of.bound.rate * (of.busbw / of.algbw)) for of in (now, was) if of and of.bound]
             assumed = guesses(now.details["bound_rates"])

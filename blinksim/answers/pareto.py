@@ -359,9 +359,8 @@ def tradeoffs(
                 return
             say(f"few steps with {count(chunks, 'chunk')}")
             try:
-                found, rounds, attained = few_steps.find(
-                    topology, collective, chunks=chunks, steps=steps, time_limit=left, seed=seed
-                )
+                given: Any = {"chunks": chunks, "steps": steps, "time_limit": left, "seed": seed}
+                found, rounds, attained = few_steps.find(topology, collective, **given)
             except BlinksimError:
                 break
             steps, parts = len(rounds), count(chunks, "chunk")

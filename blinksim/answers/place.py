@@ -244,10 +244,9 @@ def place(
     asked = _Asked(topology, candidates, helpers, relays == "idle", wanted, chosen_links)
     # A root, or a traffic matrix, tells the ranks apart, so that symmetric subsets need not be alike with
     # their ranks in file order.
-    symmetries, maps = list[Ints](), list[Ints]()
-    if not (wanted.rooted or wanted.data is not None or helpers):
-        symmetries = searched(topology)
-        maps = of_ranks(topology, symmetries)
+    apart = wanted.rooted or wanted.data is not None or helpers
+    symmetries = [] if apart else searched(topology)
+    maps = of_ranks(topology, symmetries)
     subsets, every = comb(len(candidates), count), combinations(range(len(candidates)), count)
     kinds = _orbits(every, maps) if subsets <= LIMIT else _divisions(asked, count, symmetries, maps)
     if not kinds:
@@ -638,7 +637,7 @@ class _Search:
 
     def __init__(self, topology: Topology, collective: Collective, mesh: str, weights: Sequence[int]) -> None:
         self.topology, self.collective, self.weights = topology, collective, weights
-        self.axes, self.alone, self.most = list[list[list[int]]](), dict[int, Fraction](), list[dict[int, float]]()
+        self.axes, self.alone = list[list[list[int]]](), dict[int, Fraction]()
         for number in range(len(weights)):
             groups = mesh_groups(mesh, topology.ranks, number)
             self.axes.append([[int(place) for place in group.split(",")] for group in groups])
@@ -647,11 +646,15 @@ class _Search:
         self.limit, self.steps, self.shared, self.cut = inf, _MOST_STEPS, _MOST_SHARED, False
         self.sides = [len(axis[0]) for axis in self.axes]
         self.listed = all(comb(topology.ranks, side) <= LIMIT for side in self.sides)
-        if self.listed:
-            self.most = [self._most(side) for side in self.sides]
-        else:
-            self.most = [{0: inf} for _ in self.sides]
-            self._rate_alone()
+        self.most = [self._most(side) if self.listed else {0: inf} for side in self.sides]
+        if not self.listed:
+            axes = (axis for order in self._orders() for axis in self._groups(order))
+            tried = sorted(set[int]().union(*axes))
+            subsets = tuple(tuple(i for i in range(topology.ranks) if group >> i & 1) for group in tried)
+            rows = _placed((_Asked(topology, topology.members, (), False, collective, None), subsets))
+            if isinstance(rows, BlinksimError):
+                raise rows
+            self.alone = {group: row.rate or Fraction(0) for group, row in zip(tried, rows, strict=True)}
 
     def _most(self, side: int) -> dict[int, float]:
         """`most` of an axis with groups of so many ranks, whose own rates `alone` gets."""
@@ -669,16 +672,6 @@ class _Search:
                     if group & bit:
                         level[group ^ bit] = max(rate, level.get(group ^ bit, 0.0))
         return most
-
-    def _rate_alone(self) -> None:
-        """Puts the rates of the groups of all `_orders` into `alone`."""
-        tried = sorted({group for order in self._orders() for axis in self._groups(order) for group in axis})
-        subsets = tuple(tuple(i for i in range(self.topology.ranks) if group >> i & 1) for group in tried)
-        asked = _Asked(self.topology, self.topology.members, (), False, self.collective, None)
-        rows = _placed((asked, subsets))
-        if isinstance(rows, BlinksimError):
-            raise rows
-        self.alone = {group: row.rate or Fraction(0) for group, row in zip(tried, rows, strict=True)}
 
     def best(self) -> tuple[list[int] | None, bool]:
         """The best order, None if links connect the groups of none, and whether it is sure that none is better."""

@@ -155,11 +155,6 @@ class Ranking(Result):
         """One row per projection that was asked for."""
         return [projection.row() for projection in self.shown]
 
-    @property
-    def own_left_out(self) -> list[str]:
-        """What a user has registered and was left out, with the reason: it does not disappear among others."""
-        return left_out_words({of: why for of, why in (self.left_out or {}).items() if REGISTRY[of].fill})
-
     def to_dict(self) -> dict[str, Any]:
         """The keys of the best projection; ``rows`` and ``refused`` where several were asked for; ``considered`` and
         ``left_out`` where the algorithms were chosen here."""
@@ -466,7 +461,9 @@ class Answer(Projection):
             best = self.could.best
             by = f"{format_time(best.time_s)} by {best.algorithm}{at.get(COULD_TAKE, '')}, {best.runs_as}"
             found.append((COULD_TAKE, f"{by}; {self.unbeaten}".removesuffix("; ")))
-            found += [("left out", words) for words in self.could.own_left_out]
+            # What a user has registered does not disappear among others.
+            own = {of: why for of, why in (self.could.left_out or {}).items() if REGISTRY[of].fill}
+            found += [("left out", words) for words in left_out_words(own)]
         if least is not None:
             words = f", with in-switch {('multicast', 'reduction')[self.collective.reduces]}" * bool(self.grants)
             held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"

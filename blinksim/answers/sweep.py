@@ -19,6 +19,7 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from math import prod
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 from warnings import warn
@@ -210,10 +211,8 @@ def axes(vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] | str) -> t
     else:
         given = [vary] if isinstance(vary, str) else vary
         found = tuple(entry if isinstance(entry, Axis) else Axis.parse(entry) for entry in given)
-    columns = [axis.column for axis in found]
-    for column in columns:
-        if columns.count(column) > 1:
-            raise InputError(f"{column} varies twice; give all its values at once")
+    if doubled := [column for column, times in Counter(axis.column for axis in found).items() if times > 1]:
+        raise InputError(f"{doubled[0]} varies twice; give all its values at once")
     return found
 
 
@@ -578,10 +577,8 @@ def _algorithms(
 
 def _fingerprint(node: Topology) -> str:
     """Tells two machines apart that could give different answers."""
-    devices = [
-        (d.name, d.kind, d.node, d.capacity, str(d.attributes.get("reduction_rate")), sorted(d.can))
-        for d in node.devices
-    ]
+    facts = attrgetter("name", "kind", "node", "capacity")
+    devices = [(*facts(d), str(d.attributes.get("reduction_rate")), sorted(d.can)) for d in node.devices]
     chosen = (node.members, node.relays, node.collective_links, node.inter_node_links)
     of_node = (node.name, node.rates, devices, node.links, chosen, node.nodes, node.fabric)
     return sha256(repr((*of_node, (node.execution, node.nccl_rates))).encode()).hexdigest()

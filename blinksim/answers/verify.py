@@ -547,9 +547,8 @@ def _together_attain(machine: Topology, groups: Sequence[Group]) -> bool:
         found = fair(machine, groups)
     except BlinksimError:
         return False
-    if any(new.rate < old.rate or new.alone < old.alone for new, old in zip(found.groups, groups, strict=True)):
-        return False
-    return not found.faults()
+    pairs = zip(found.groups, groups, strict=True)
+    return all(new.rate >= old.rate and new.alone >= old.alone for new, old in pairs) and not found.faults()
 
 
 def _problem(

@@ -89,11 +89,15 @@ def bound(options: Bound) -> None:
         idle = [as_typed(f"{IDLE_GPUS} {beside.words()}")] if beside else []
         lines = [f"it assumes: {held.assumes}", *_switch_lines(best), *idle]
         if data := best.collective.data:
-            least = format_time(best.time(data.size))
-            lines.insert(0, f"at least {least} for {format_size_about(data.size)}")
-        for line in lines:
-            click.echo(f"  {line}")
-        click.echo(f"\n{_scope_table(best)}")
+            lines = [f"at least {format_time(best.time(data.size))} for {format_size_about(data.size)}", *lines]
+        click.echo("\n".join(f"  {line}" for line in lines))
+        cells, adds = list[tuple[str, ...]](), best.in_network
+        for entry in best.bounds:
+            # Two rows may be of one scope: switches only forward in one, and not in the other.
+            does = f", switches {entry.switches_do}" * (adds is not None and entry.scope == adds.scope)
+            rate = f"{float(entry.rate) / 1e9:.4g}"
+            cells.append((f"{entry.scope}{does}", exact_GBps(entry.rate), rate, entry.kind, entry.assumes))
+        click.echo("\n" + table(("scope", "GB/s, exact", "GB/s", "kind", "assumes"), cells, left=(0, 3, 4)))
         if levels:
             click.echo(f"\n{_level_table(levels, best)}")
         for title, changes in (("after losing one link", less), ("with one more", more)):
@@ -157,8 +161,7 @@ def at_once(options: Bound | Project | Synth, of_one: str, *, why: bool = True, 
         last = f"verify {typed(there)}" if there else f"{following} {again}{saved}"
         text = "\n".join((*map(as_typed, lines), f"next: blinksim {last}"))
         answer(f"{command} groups", lambda: said, lambda: click.echo(text), found.rows)
-    if faults:
-        click.get_current_context().exit(1)
+    click.get_current_context().exit(bool(faults))
 
 
 def _alone(question: Question, found: Together) -> str:
@@ -229,25 +232,10 @@ def _change_table(changes: list[Change]) -> str:
     same = len(changes) - len(changed)
     if not changed:
         return f"  none of {same} changes makes a difference"
-    cells = [
-        (row.what, f"{float(row.after) / 1e9:.4g}", f"{100 * (row.ratio - 1):+.3g} %", str(len(row.pairs)))
-        for row in changed
-    ]
+    rates = ((f"{float(row.after) / 1e9:.4g}", f"{100 * (row.ratio - 1):+.3g} %") for row in changed)
+    cells = [(row.what, *rate, str(len(row.pairs))) for row, rate in zip(changed, rates, strict=True)]
     lines = table(("change", "bound", "change by", "alike"), cells)
     return lines + (f"\n  {same} other change{'s make' if same > 1 else ' makes'} no difference" if same else "")
-
-
-def _scope_table(found: BoundResult) -> str:
-    """The bound of every scope."""
-    rows, more = [], found.in_network
-    for entry in found.bounds:
-        scope = entry.scope
-        if more is not None and scope == more.scope:
-            # Two rows of it: switches only forward in one, and not in the other.
-            scope += f", switches {entry.switches_do}"
-        rate = f"{float(entry.rate) / 1e9:.4g}"
-        rows.append((scope, exact_GBps(entry.rate), rate, entry.kind, entry.assumes))
-    return table(("scope", "GB/s, exact", "GB/s", "kind", "assumes"), rows, left=(0, 3, 4))
 
 
 Given = dict[str, Any]
@@ -316,10 +304,7 @@ def synth(options: Synth) -> None:
         answer("synth", lambda: said, lambda: _show(result, options, question, output))
     loads = result.compact.collective.exchanges or wanted.routing is not None
     drawn(options.plot, options.force, "loads" if loads else "trees", result)
-    if not result.verdict.ok:
-        click.get_current_context().exit(1)
-    if result.interrupted:
-        click.get_current_context().exit(130)
+    click.get_current_context().exit(130 * result.interrupted if result.verdict.ok else 1)
 
 
 def _given(options: Synth, algorithm: str | None, names: Sequence[str]) -> tuple[Given, Collection[str]]:
@@ -369,8 +354,7 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
             again = command_line(question, collective.name, options.data.root)
             click.echo(f"next: blinksim synth {again} --pareto{typed_options(options, 'time_limit')} -o front")
     drawn(options.plot, options.force, "pareto", front)
-    if front.interrupted:
-        click.get_current_context().exit(130)
+    click.get_current_context().exit(130 * front.interrupted)
 
 
 def _show(found: Synthesis, options: Synth, question: Question, output: str | None) -> None:

@@ -209,9 +209,8 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
             click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)))
             if constants:
                 which = "no links, which --edit changes, but constants of the model; to try other values,"
-                click.echo(
-                    f"  {', '.join(constants)}: {which}\n  give --model a copy of its file (models/*projection.yaml)"
-                )
+                how = "give --model a copy of its file (models/*projection.yaml)"
+                click.echo(f"  {', '.join(constants)}: {which}\n  {how}")
             click.echo("")
         click.echo(f"next: blinksim {_next(best, question, options, algorithm, name)}")
 
@@ -523,13 +522,23 @@ def _show(swept: Study, output: str | None) -> None:
     rows, varying = swept.rows(), swept.varying()
     answered = [row for row in rows if not row["reason"]]
     if answered:
-        click.echo(f"{_sentence(swept, answered)}\n")
+        # Points are compared by the last of these rates: what the wires carry of tokens is worth that to ranks.
+        by_ranks = ["algbw", *["busbw"] * (len({row["ranks"] for row in answered}) > 1)]
+        rates = ["wire", "logical"] if "logical_GBps" in answered[0] else by_ranks
+        best = max(answered, key=lambda row: row[f"{rates[-1]}_GBps"])
+        slow = min(answered, key=lambda row: row[f"{rates[-1]}_GBps"])
+        low, high = (f"{row[f'{rates[-1]}_GBps']:.4g}" for row in (slow, best))
+        # Where all points are alike, none is best.
+        at = f", best at {_named(varying, best)}" if varying and low != high else ""
+        lost = f"; {len(swept.failed)} without an answer" if swept.failed else ""
+        span = f"{low if low == high else f'{low} to {high}'} GB/s {rates[-1]} over {count(len(rows), 'point')}"
+        click.echo(f"{swept.collective} on {swept.machine}: {span}{at}{lost}\n")
         tables = list(dict.fromkeys(row["rates"] for row in answered if not row.get("library")))
         several = len(tables) > 1 and "rates" not in varying
         # What was asked for says it all, unless that is a choice.
         chosen = "asked" not in varying or any(row["asked"] != row["algorithm"] for row in answered)
         chosen &= any(not row.get("library") for row in answered)
-        lines = _lines(rows[:_SHOWN], varying, _rates(answered), chosen=chosen, several=several)
+        lines = _lines(rows[:_SHOWN], varying, rates, chosen=chosen, several=several)
         header = list(lines[0])
         words = {_title(column) for column in varying if any(isinstance(row[column], str) for row in rows)}
         left = [place for place, name in enumerate(header) if name in words | {"takes", "algorithm", "rates"}]
@@ -538,35 +547,12 @@ def _show(swept: Study, output: str | None) -> None:
             click.echo(f"  {text}")
         if len(rows) > _SHOWN:
             click.echo(f"  … {len(rows) - _SHOWN} more (--csv has all, -o FILE keeps them)")
-        for reason, lost in grouped((row["reason"], row) for row in swept.failed).items():
-            which = _named([column for column in varying if len({row[column] for row in lost}) == 1], lost[0])
-            click.echo(f"\n  no answer for {which or len(lost)}: {reason}", nl=False)
+        for reason, failed in grouped((row["reason"], row) for row in swept.failed).items():
+            which = _named([column for column in varying if len({row[column] for row in failed}) == 1], failed[0])
+            click.echo(f"\n  no answer for {which or len(failed)}: {reason}", nl=False)
         click.echo("\n" if swept.failed else "", nl=bool(not swept.failed))
     if output:
         click.echo(f"written: {output}")
-
-
-def _rates(answered: Rows) -> list[str]:
-    """The rates that are shown; points are compared by the last, which is busbw where numbers of ranks differ.
-
-    Of tokens, what goes over the wires, and what that is worth to ranks.
-    """
-    if "logical_GBps" in answered[0]:
-        return ["wire", "logical"]
-    return ["algbw", "busbw"] if len({row["ranks"] for row in answered}) > 1 else ["algbw"]
-
-
-def _sentence(swept: Study, answered: Rows) -> str:
-    """From which rate to which, and where it is best: by the last of `_rates`."""
-    rate = _rates(answered)[-1]
-    best = max(answered, key=lambda row: row[f"{rate}_GBps"])
-    slow = min(answered, key=lambda row: row[f"{rate}_GBps"])
-    low, high = (f"{row[f'{rate}_GBps']:.4g}" for row in (slow, best))
-    # Where all points are alike, none is best.
-    at = _named(swept.varying() if low != high else (), best)
-    lost = f"; {len(swept.failed)} without an answer" if swept.failed else ""
-    span = f"{low if low == high else f'{low} to {high}'} GB/s {rate} over {count(len(swept.rows()), 'point')}"
-    return f"{swept.collective} on {swept.machine}: {span}{f', best at {at}' if at else ''}{lost}"
 
 
 def _lines(
@@ -584,10 +570,8 @@ def _lines(
             # The quickest that is known may be what the library runs.
             told = "-" if row[key] is None else "none quicker" if row[key] > row["time_s"] else row[key]
             line[_title(key.removesuffix("_s"))] = _cell(key, told)
-        for rate in shown:
-            line[f"{rate} GB/s"] = "-" if failed else f"{row[f'{rate}_GBps']:.4g}"
-        if several:
-            line["rates"] = row["rates"]
+        line |= {f"{rate} GB/s": "-" if failed else f"{row[f'{rate}_GBps']:.4g}" for rate in shown}
+        line |= {"rates": row["rates"]} if several else {}
         if "bound_algbw_GBps" in row:
             most, share = row["bound_algbw_GBps"], row["of_bound"]
             line["bound"] = "-" if most is None else f"{most:.4g}"

@@ -58,8 +58,7 @@ def verify(options: Verify) -> None:
     verdict = verify_file(options.file, schedule_question(options.where), root=options.where.root, **asked)
     said = {"file": options.file, **verdict.to_dict()}
     answer("verify", lambda: said, lambda: click.echo(f"{options.file}: {verdict.text()}"))
-    if not verdict.proved:
-        click.get_current_context().exit(5 if verdict.ok else 1)
+    click.get_current_context().exit(0 if verdict.proved else 5 if verdict.ok else 1)
 
 
 def export(options: Export) -> None:
@@ -186,8 +185,7 @@ def run(options: Run) -> None:
         note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
     ran = execute(schedule, options.size, **vars(options.how) | {"executor": executor})
     answer("run", lambda: {"schedule": options.schedule, **ran.to_dict()}, lambda: _show_run(ran, options))
-    if not ran.ok:
-        context.exit(1)
+    context.exit(not ran.ok)
 
 
 def _show_run(ran: Execution, options: Run) -> None:

@@ -104,11 +104,9 @@ def _show(topology: Topology, question: machines.Question, assumptions: Iterable
     kinds = Counter(device.kind for device in topology.devices)
     devices = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     nodes = f"{question.nodes} x " * (question.nodes > 1)
-    click.echo(f"{nodes}{topology.name}: {count(topology.ranks, 'rank')}; {devices}; {topology.rates} rates")
-    if topology.source:
-        click.echo(f"  {topology.source}")
-    for assumed in assumptions:
-        click.echo(f"  assumed  {assumed}")
+    lines = [f"{nodes}{topology.name}: {count(topology.ranks, 'rank')}; {devices}; {topology.rates} rates"]
+    lines += [f"  {topology.source}"] * bool(topology.source)
+    click.echo("\n".join((*lines, *(f"  assumed  {assumed}" for assumed in assumptions))))
     forms = {"lanes": "{}".format, "lane_bandwidth": format_rate, "latency": format_time, "overhead": format_time}
     rows, used = [], topology.default_links()
     found: dict[str, list[object]] = grouped((link.kind, link) for link in topology.links)
@@ -127,13 +125,11 @@ def _show(topology: Topology, question: machines.Question, assumptions: Iterable
         rates, ends = topology.pair_rates(), topology.members
         shown = {pair: "." if rate is None else f"{float(rate) / 1e9:.4g}" for pair, rate in rates.items()}
         click.echo(table(("", *ends), [(src, *(shown.get((src, dst), "-") for dst in ends)) for src in ends]))
-    click.echo(f"\n  members {names(topology.members)}")
-    for (label, what), places in grouped(_apart(topology)).items():
-        click.echo(f"  {label}  {names(places)}{what}")
-    for edit in question.edits:
-        click.echo(f"  edited  {edit}")
+    lines = [f"\n  members {names(topology.members)}"]
+    lines += [f"  {label}  {names(at)}{what}" for (label, what), at in grouped(_apart(topology)).items()]
+    lines += [f"  edited  {edit}" for edit in question.edits]
     again = question if topology.ranks > 1 else replace(question, nodes=2 * question.nodes)
-    click.echo(f"next: blinksim project {command_line(again, 'allreduce 256MiB')}")
+    click.echo("\n".join((*lines, f"next: blinksim project {command_line(again, 'allreduce 256MiB')}")))
 
 
 def _apart(topology: Topology) -> Iterator[tuple[tuple[str, str], str]]:

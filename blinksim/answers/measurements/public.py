@@ -204,11 +204,9 @@ def with_places(cells: Sequence[Cell]) -> list[tuple[Cell, bool]]:
 def question_of(machine: str, cell: Cell) -> Question:
     """The part of the machine that took part."""
     each = cell.gpus // cell.nodes
-    if cell.set.members:
-        return Question(machine, nodes=cell.nodes, members=cell.set.members)
-    if cell.nodes > 1:
-        return Question(machine, nodes=cell.nodes, ranks_per_node=each)
-    return Question(machine, members=f"0-{each - 1}" if each > 1 else "0")
+    first = None if cell.nodes > 1 else f"0-{each - 1}" if each > 1 else "0"
+    members = cell.set.members or first
+    return Question(machine, nodes=cell.nodes, members=members, ranks_per_node=None if members else each)
 
 
 class Jobs:
@@ -383,12 +381,11 @@ class PublicMeasurements(Result):
     def _accuracy(self) -> str:
         """How wrong the predictions are, by size."""
         rows = []
-        predictions = (
+        for name, pairs in (
             ("constants", [(found.band, found.expected_error_pct) for found in self.judged]),
             ("their fit", [(found.band, found.expected_error_pct) for found in self.cells if found.fitted]),
             ("NCCL itself", [(found.band, found.error_pct) for found in self.cells]),
-        )
-        for name, pairs in predictions:
+        ):
             for _, band in BANDS:
                 if errors := [error for where, error in pairs if where == band and error is not None]:
                     rows.append((band, name, str(len(errors)), *map(_pct, _spread(errors).values())))
