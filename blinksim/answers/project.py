@@ -155,6 +155,11 @@ class Ranking(Result):
         """One row per projection that was asked for."""
         return [projection.row() for projection in self.shown]
 
+    @property
+    def own_left_out(self) -> list[str]:
+        """What a user has registered and was left out, with the reason: it does not disappear among others."""
+        return left_out_words({of: why for of, why in (self.left_out or {}).items() if REGISTRY[of].fill})
+
     def to_dict(self) -> dict[str, Any]:
         """The keys of the best projection; ``rows`` and ``refused`` where several were asked for; ``considered`` and
         ``left_out`` where the algorithms were chosen here."""
@@ -461,9 +466,7 @@ class Answer(Projection):
             best = self.could.best
             by = f"{format_time(best.time_s)} by {best.algorithm}{at.get(COULD_TAKE, '')}, {best.runs_as}"
             found.append((COULD_TAKE, f"{by}; {self.unbeaten}".removesuffix("; ")))
-            # What a user has registered does not disappear among others.
-            own = {of: why for of, why in (self.could.left_out or {}).items() if REGISTRY[of].fill}
-            found += [("left out", words) for words in left_out_words(own)]
+            found += [("left out", words) for words in self.could.own_left_out]
         if least is not None:
             words = f", with in-switch {('multicast', 'reduction')[self.collective.reduces]}" * bool(self.grants)
             held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"
@@ -562,10 +565,7 @@ def answer(
     contest = contest or schedules(question, collective, sizes, report)
     forwarding = ceiling_of(part, collective) if grants else bound
     beside = idle_gpus(asked.question, part, collective, bound.rate)
-    healthy = asked.healthy if contest.on_links else None
-    while healthy is not None and healthy.healthy is not None:
-        healthy = healthy.healthy
-    programs = {} if healthy is None else _launches(healthy.question, collective, sizes)
+    programs = _launches(asked.healthy if contest.on_links else None, collective, sizes)
     found, narrow, sent = [], weakest(asked.machine), sent_by(part, collective)
     spared = asked.spared(collective, sizes)
     for size, takes, other in zip(sizes, asked.times(asked.machine, collective, sizes), spared, strict=True):
@@ -698,11 +698,16 @@ def schedules(
         return Contest(part, collective, model, ceiling_of(part, collective), refused={BEST: str(error)})
 
 
-def _launches(question: Question, collective: Collective, sizes: Sequence[int]) -> dict[int, tuple[Term]]:
+def _launches(healthy: Library | None, collective: Collective, sizes: Sequence[int]) -> dict[int, tuple[Term]]:
     """What programs take longer than the links say, by size; empty where nothing is known of programs.
 
     Edits of links leave that as it is: without it fewer links would take less time.
     """
+    if healthy is None:
+        return {}
+    if healthy.healthy is not None:
+        return _launches(healthy.healthy, collective, sizes)
+    question = healthy.question
     part = replace(question.preferring_known(MEASURED), collective=collective).part()
     if uncovered(part) or not (run := schedules(question, collective, sizes)).candidates:
         return {}

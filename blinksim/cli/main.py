@@ -153,10 +153,10 @@ def _words(error: click.ClickException, words: Sequence[str]) -> str:
         elif verb in ("without", "degrade") and not value.startswith("-"):
             shown = f"{meant} {shlex.quote(f'{verb} {value}')}"
         return f"{error.message} Did you mean {shown}?"
-    # More alike than click asks for, as the dashes, which all have, count too: --edit is no --quiet.
-    near = nearest_names(error.option_name, [name for name in known if name.startswith("-")], 3, 0.7)
-    if (why := read_words("no option").get(error.option_name)) and not near:
+    if why := read_words("no option").get(error.option_name):
         return f"{error.message.rstrip('.')}: {why}"
+    # More alike than click asks for, as the dashes, which all have, count too: --edit is no --quiet.
+    near = nearest_names(error.option_name, known, 3, 0.7)
     return click.NoSuchOption(error.option_name, possibilities=near).format_message()
 
 

@@ -632,9 +632,11 @@ def _enter_poorer(contest: Contest, sizes: Collection[int], say: Say) -> None:
 
 def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: str) -> None:
     """Enters those with a solver that find schedules quickly, and packed where others leave links idle."""
-    size, best = max(sizes), quickest(contest.candidates.values(), max(sizes)) if contest.candidates else None
-    idle_s = size / float(best.rate or inf) - size / float(contest.bound.rate) if best else inf
-    idle = idle_s / cost(best, size).time_s if best else inf
+    size, idle = max(sizes), inf
+    if contest.candidates:
+        best = quickest(contest.candidates.values(), size)
+        idle_s = size / float(best.rate or inf) - size / float(contest.bound.rate)
+        idle = idle_s / cost(best, size).time_s
     # Of many ranks a search takes seconds.
     few = contest.topology.ranks <= _FEW_RANKS
     leader = leader or _leader(contest, sizes, NEARLY if few else _HOSTS)
