@@ -632,16 +632,16 @@ def _enter_poorer(contest: Contest, sizes: Collection[int], say: Say) -> None:
 
 def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: str) -> None:
     """Enters those with a solver that find schedules quickly, and packed where others leave links idle."""
-    size, idle = max(sizes), inf
+    size, moving, idle = max(sizes), inf, inf
     if contest.candidates:
         best = quickest(contest.candidates.values(), size)
-        idle_s = size / float(best.rate or inf) - size / float(contest.bound.rate)
-        idle = idle_s / cost(best, size).time_s
+        time_s, moving_s = cost(best, size).time_s, size / float(best.rate or inf)
+        moving, idle = moving_s / time_s, (moving_s - size / float(contest.bound.rate)) / time_s
     # Of many ranks a search takes seconds.
     few = contest.topology.ranks <= _FEW_RANKS
     leader = leader or _leader(contest, sizes, NEARLY if few else _HOSTS)
-    if not (few or contest.collective.rooted or idle > 1 - _HOSTS):
-        leader = leader or f"other schedules could spare {100 * idle:.2g} % of the quickest one's time on the links"
+    if not (few or contest.collective.rooted or moving > 1 - _HOSTS):
+        leader = leader or f"bytes take {100 * moving:.2g} % of the quickest one's time on the links"
     for entry in REGISTRY.values():
         there = entry.name in contest.candidates
         if not entry.solver or entry.in_network or there or not entry.supports(contest.collective.name):
