@@ -730,23 +730,18 @@ def test_times_of_calls_that_threads_launched_hold_for_others_beyond_the_host(
         assert any(name in found["origin"] for name in names) == (holds or held)
 
 
-def test_a_time_of_another_launch_is_said_to_be_one_and_is_less_sure() -> None:
-    """Eight H200, by threads in a public table; NCCL 2.28.9 took as long as this in a graph on others, without NVLS."""
-    took = {2**12: 22.21e-6, 2**14: 21.08e-6, 2**16: 21.87e-6, 2**18: 23.08e-6, 2**20: 28.22e-6, 2**22: 49.1e-6}
-    question, collective = bs.Question("hgx-h200"), Collective("allreduce")
-    graph, threads = (Library(set_up=name, multicast=False).at(question)[0] for name in ("graph", "threads"))
+def test_a_time_of_another_launch_is_said_to_be_one() -> None:
+    """Eight H200 were measured by threads of one process only, which small calls may wait for."""
+    collective = Collective("allreduce")
+    graph, threads = (Library(set_up=name).at(bs.Question("hgx-h200"))[0] for name in ("graph", "threads"))
     host = min(one.time_s for one in public_tables.cells("hgx-h200") if one.set.set_up == "threads")
-    for size, time_s in took.items():
+    for size in (2**12, 2**20, 2**26):
         found, own = (one.times(one.machine, collective, [size])[0].details for one in (graph, threads))
         assert found["basis"] == own["basis"] == "measured"
-        assert f"; launched by threads, by a host that takes {format_time(host)}" in found["origin"]
-        assert "launched" not in own["origin"]
-        assert found["interval_low_s"] <= time_s <= found["interval_high_s"]
-        assert found["interval_low_s"] <= own["interval_low_s"]
-        assert own["interval_high_s"] <= found["interval_high_s"] <= own["interval_high_s"] + host * 1.001
-    # No host is part of what takes so long.
-    large = [one.times(one.machine, collective, [2**26])[0].details for one in (graph, threads)]
-    assert large[0]["origin"] == large[1]["origin"]
+        # No host is part of what takes so long.
+        said = f"; launched by threads, by a host that takes {format_time(host)}" * (size < 2**26)
+        assert said in found["origin"]
+        assert found["origin"].replace(said, "") == own["origin"]
 
 
 def test_machines_of_the_same_links_lend_what_was_published() -> None:
