@@ -436,7 +436,7 @@ def _with_gaps(topology: Topology, nodes: Sequence[Sequence[int]]) -> Whole:
 
 
 def lanes_of(topology: Topology, name: str, least: int = 2, *, lacking: bool = False) -> Whole:
-    """The ranks by place in their node, and node. Raises `InfeasibleError` for fewer nodes, and as `places_of` does."""
+    """The ranks by place in their node, and node. Raises `InfeasibleError` for fewer nodes, and as `places_of`."""
     places = places_of(topology, name, least, lacking=lacking)
     if places.shape[2] < least:
         raise InfeasibleError(f"{name} needs two or more nodes; take packed")

@@ -7,7 +7,8 @@ section 4.2, with the trees of Blink inside nodes: Wang et al., MLSys 2020).
 The data of a broadcast leaves the root's node from all GPUs, goes along trees of nodes, and from where it enters one
 along trees there. In the root's node it first goes the way out and from there to the rest, at the same time.
 
-On one node there are its trees alone: few steps, and one message on a link in each, for small and middle sizes.
+On one node there are its trees alone: few steps, and one message on a link in each, for small and middle
+sizes.
 """
 
 from __future__ import annotations
@@ -34,15 +35,17 @@ ENTRY = Algorithm(
 )
 fill = hierarchical.fill
 
-# Trees from the root to each rank of its node: with 1, 2 and 4 a broadcast of 1 GiB on 8 Trn2 UltraServers takes 2.42,
-# 2.41 and 2.39 ms, on 8 MI250 5.82, 4.97 and 4.84; 4 take twice the memory of 2. On one node, trees from the root in
-# all: with 4, 8 and 16 one of 4 MiB takes 65, 72, 77 us on MI250, 43, 47, 45 on Frontier, 36, 37, 36 on Trn2.
+# Trees from the root to each rank of its node: with 1, 2 and 4 a broadcast of 1 GiB on 8 Trn2 UltraServers
+# takes 2.42, 2.41 and 2.39 ms, on 8 MI250 5.82, 4.97 and 4.84; 4 take twice the memory of 2. On one node,
+# trees from the root in all: with 4, 8 and 16 one of 4 MiB takes 65, 72, 77 us on MI250, 43, 47, 45 on
+# Frontier, 36, 37, 36 on Trn2.
 _TREES, _TREES_ALONE = 2, 4
-# What a hop more is worth to trees from all ranks, and from one. With 0.05, 0.1, 0.17 and 0.25 an allreduce of 1 GiB on
-# 8 MI250 takes 8.71, 8.71, 8.78 and 8.61 ms, on 8 Trn2 4.94, 4.94, 4.89 and 4.89, on 8 TPU v5p 4.91, 4.90, 4.90 and
-# 4.90; with 0.02, 0.04 and 0.06 a broadcast 4.97, 5.08 and 5.13 on 8 MI250, 3.02, 2.99 and 2.99 on 8 TPU v5p. One node
-# has others for large sizes: with 0.25, 0.5 and 1 an allreduce of 256 KiB takes 19.3, 12.8 and 12.8 us on a DGX-1 V100,
-# 23.6, 23.6 and 23.8 on MI250, of 4 MiB 108, 91 and 86, and 79, 82 and 86.
+# What a hop more is worth to trees from all ranks, and from one. With 0.05, 0.1, 0.17 and 0.25 an allreduce
+# of 1 GiB on 8 MI250 takes 8.71, 8.71, 8.78 and 8.61 ms, on 8 Trn2 4.94, 4.94, 4.89 and 4.89, on 8 TPU v5p
+# 4.91, 4.90, 4.90 and 4.90; with 0.02, 0.04 and 0.06 a broadcast 4.97, 5.08 and 5.13 on 8 MI250, 3.02, 2.99
+# and 2.99 on 8 TPU v5p. One node has others for large sizes: with 0.25, 0.5 and 1 an allreduce of 256 KiB
+# takes 19.3, 12.8 and 12.8 us on a DGX-1 V100, 23.6, 23.6 and 23.8 on MI250, of 4 MiB 108, 91 and 86, and
+# 79, 82 and 86.
 _HOP, _HOP_ALONE, _HOP_OF_ONE = 0.25, 0.5, 0.02
 # Ranks of a single node from all of which trees are found in 0.4 s; between nodes nothing else is as quick.
 _MOST_ALONE = 64

@@ -1,9 +1,9 @@
 """Multiphase alltoall: blocks travel level by level, inside nodes and between them, in few messages.
 
-Ranks have a digit for each level. In each, a rank sends to those that differ from it in this digit alone all blocks
-that are for ranks with theirs: of n ranks in groups of r, n / r blocks in a message (Bokhari, "Multiphase complete
-exchange on a circuit switched hypercube", ICPP 1991; Bruck et al., IEEE TPDS 1997, in mixed radices). For few bytes:
-every block is sent once in each level, and straight once.
+Ranks have a digit for each level. In each, a rank sends to those that differ from it in this digit alone all
+blocks that are for ranks with theirs: of n ranks in groups of r, n / r blocks in a message (Bokhari,
+"Multiphase complete exchange on a circuit switched hypercube", ICPP 1991; Bruck et al., IEEE TPDS 1997, in
+mixed radices). For few bytes: every block is sent once in each level, and straight once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
 
 
 def _blocks(grid: Whole, axis: int, src: Whole, dst: Whole, step: int) -> Ints:
-    """What goes from ranks to ranks (M, 1) along an axis: blocks are where digits before it are the target's."""
+    """What goes from ranks to ranks (M, 1) on an axis: blocks are where digits before it are the target's."""
     ranks, place = grid.reshape(-1, *grid.shape[axis:]), np.empty(grid.size, dtype=np.int64)
     place[ranks.ravel()] = np.arange(grid.size)
     (before, digit, after), (_, wanted, _) = (np.unravel_index(place[end], ranks.shape) for end in (src, dst))

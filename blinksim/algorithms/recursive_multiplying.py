@@ -31,7 +31,7 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
 
 
 def levels_of(topology: Topology, name: str) -> Whole:
-    """The ranks by an axis for each level: of tiles, of cards or GPUs of a node, of nodes. Raises as `places_of`."""
+    """The ranks by an axis for each level: tiles, cards or GPUs of a node, nodes. Raises as `places_of`."""
     places = places_of(topology, name, least=1)
     levels = *inner_radices(topology, places[:, 0, 0]), *inner_radices(topology, places[0, :, 0])
     return places.reshape((*levels, *radices(places.shape[2])))

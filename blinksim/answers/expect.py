@@ -115,9 +115,9 @@ class Expectations(Result):
     def nccl_tests(self, launch: Launch = UNSAID, **more: str) -> str:
         """Commands of nccl-tests by collective, which fail where the average busbw is below that of floors.
 
-        launch: how they are started; with no options, as the floors are launched (`set_up`): by one process, with
-        a graph or without, or by one a GPU, as on several nodes. more: environment variables besides those, such
-        as ``NCCL_DEBUG="INFO"``.
+        launch: how they are started; with no options, as the floors are launched (`set_up`): by one process,
+        with a graph or without, or by one a GPU, as on several nodes. more: environment variables besides
+        those, such as ``NCCL_DEBUG="INFO"``.
 
         Raises `InputError` for sizes that are no range, members that differ by node, and other libraries.
         """

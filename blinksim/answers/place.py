@@ -325,7 +325,8 @@ class _Asked(NamedTuple):
         if size > 1:
             wanted = Collective("allreduce") if self.collective.traffic else replace(self.collective, root=0)
             relays = "idle" if self.idle else "none"
-            # Of too many choices the links between nodes stay out, which tell GPUs apart that are alike in the node.
+            # Of too many choices the links between nodes stay out, which tell GPUs apart that are alike in
+            # the node.
             few = comb(len(members), size) <= LIMIT
             part = topology.subset(members) if few else topology.select(members, links=self.links)
             rows = place(part, size, wanted, links=self.links, relays=relays)

@@ -157,7 +157,7 @@ class Ranking(Result):
 
     @property
     def own_left_out(self) -> list[str]:
-        """What a user has registered and was left out, with the reason: it does not disappear among others."""
+        """What a user has registered and was left out, with the reason: it is not lost among others."""
         return left_out_words({of: why for of, why in (self.left_out or {}).items() if REGISTRY[of].fill})
 
     def to_dict(self) -> dict[str, Any]:

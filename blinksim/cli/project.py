@@ -522,7 +522,8 @@ def _show(swept: Study, output: str | None) -> None:
     rows, varying = swept.rows(), swept.varying()
     answered = [row for row in rows if not row["reason"]]
     if answered:
-        # Points are compared by the last of these rates: what the wires carry of tokens is worth that to ranks.
+        # Points are compared by the last of these rates: what the wires carry of tokens is worth that to
+        # ranks.
         by_ranks = ["algbw", *["busbw"] * (len({row["ranks"] for row in answered}) > 1)]
         rates = ["wire", "logical"] if "logical_GBps" in answered[0] else by_ranks
         best = max(answered, key=lambda row: row[f"{rates[-1]}_GBps"])

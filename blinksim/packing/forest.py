@@ -133,8 +133,8 @@ def _entering(graph: Digraph) -> list[int]:
     return [entering.get(vertex, 0) for vertex in range(graph.count)]
 
 
-# Passes over the forwarders: one is enough nearly always, while those of l40s with a link at a twentieth of its
-# bandwidth took 266,635 for two of 16 roundings, 20 s.
+# Passes over the forwarders: one is enough nearly always, while those of l40s with a link at a twentieth of
+# its bandwidth took 266,635 for two of 16 roundings, 20 s.
 _MOST_PASSES = 1000
 
 

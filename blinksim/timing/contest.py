@@ -56,7 +56,8 @@ Answer = Callable[[int], Projection]
 ON_LINKS = ("alpha-beta", "simulate")
 # Ranks up to which the bound on the time is a matter of seconds; Aurora has 1,024 nodes and more of 12.
 _MOST_RANKS = 16_384
-# Those that choose routes: some of the trees, paths or parts that data is divided among may be enough for few bytes.
+# Those that choose routes: some of the trees, paths or parts that data is divided among may be enough for
+# few bytes.
 _DIVIDED = {name for name, entry in REGISTRY.items() if entry.routes}
 _WAITS = "waiting not counted above"
 
@@ -143,8 +144,9 @@ class Contest(Tabular):
     def at(self, size: int, best: bool = False, beside: Collection[str] = ()) -> Contest:
         """The same with the schedule by each name that alpha and beta say is the quickest for `size` bytes.
 
-        On the links these are without packed trees, and parts for further adapters, whose start costs more than they
-        gain. best: without those that are slower for sure if only the quickest is asked for, except `beside`.
+        On the links these are without packed trees, and parts for further adapters, whose start costs more
+        than they gain. best: without those that are slower for sure if only the quickest is asked for,
+        except `beside`.
         """
         ways = {of: [one, *self.besides[of] * (of not in self.whole)] for of, one in self.candidates.items()}
         divided = ways.keys() & _DIVIDED
@@ -433,7 +435,8 @@ def thinner(whole: Candidate) -> list[tuple[Floats, Floats, Callable[[], Candida
     schedule, found = whole.by_symmetry.base if whole.by_symmetry else whole.timed, list[Any]()
     if whole.build or whole.parallel or not isinstance(schedule, Schedule):
         return found
-    # What takes a route in a step is one message. Images add to these seconds; those of trees may be unlike in number.
+    # What takes a route in a step is one message. Images add to these seconds; those of trees may be unlike
+    # in number.
     joined = schedule.form == "steps"
     if schedule.sends > MANY_SENDS * (4 if joined else 0 if whole.by_symmetry else 1):
         return found

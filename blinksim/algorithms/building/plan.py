@@ -640,7 +640,7 @@ def lanes_between(topology: Topology, ranks: Sequence[int] | None = None) -> dic
 
 
 def _pack(lanes: dict[tuple[int, int], int], n: int) -> list[Order]:
-    """The most cycles that use no lane twice, by depth-first search over `_CYCLES` of them, at most a second of it."""
+    """The most cycles that use no lane twice, by depth-first search over `_CYCLES` of them, a second at most."""
     next_to = [[b for b in range(n) if (a, b) in lanes] for a in range(n)]
     cycles = list(islice(hamiltonian(next_to, closed=True, both=True), _CYCLES))
     edges = [(*pairwise((*order, order[0])), *pairwise((order[0], *order[::-1]))) for order in cycles]

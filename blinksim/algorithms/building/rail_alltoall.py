@@ -430,8 +430,8 @@ def _schedule(rails: Rails, course: Course, algorithm: str, origins: Ints) -> Sc
         if not len(hop.blocks):
             continue
         part = Hop(*(np.repeat(getattr(hop, name), ports) for name in ("blocks", "step", "a", "x", "far", "y")))
-        # Inside nodes all parts of a block are one message; between them each has its own port, and the first parts of
-        # those for several nodes have several.
+        # Inside nodes all parts of a block are one message; between them each has its own port, and the
+        # first parts of those for several nodes have several.
         which = np.tile(np.arange(ports), len(hop.blocks))
         channel = (which + part.far) % ports if part.far[0] else np.zeros_like(which)
         there = course.plus(part.a, part.far)
