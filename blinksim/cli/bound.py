@@ -91,13 +91,7 @@ def bound(options: Bound) -> None:
         if data := best.collective.data:
             lines = [f"at least {format_time(best.time(data.size))} for {format_size_about(data.size)}", *lines]
         click.echo("\n".join(f"  {line}" for line in lines))
-        cells, adds = list[tuple[str, ...]](), best.in_network
-        for entry in best.bounds:
-            # Two rows may be of one scope: switches only forward in one, and not in the other.
-            does = f", switches {entry.switches_do}" * (adds is not None and entry.scope == adds.scope)
-            rate = f"{float(entry.rate) / 1e9:.4g}"
-            cells.append((f"{entry.scope}{does}", exact_GBps(entry.rate), rate, entry.kind, entry.assumes))
-        click.echo("\n" + table(("scope", "GB/s, exact", "GB/s", "kind", "assumes"), cells, left=(0, 3, 4)))
+        click.echo(f"\n{_scope_table(best)}")
         if levels:
             click.echo(f"\n{_level_table(levels, best)}")
         for title, changes in (("after losing one link", less), ("with one more", more)):
@@ -236,6 +230,19 @@ def _change_table(changes: list[Change]) -> str:
     cells = [(row.what, *rate, str(len(row.pairs))) for row, rate in zip(changed, rates, strict=True)]
     lines = table(("change", "bound", "change by", "alike"), cells)
     return lines + (f"\n  {same} other change{'s make' if same > 1 else ' makes'} no difference" if same else "")
+
+
+def _scope_table(found: BoundResult) -> str:
+    """The bound of every scope."""
+    rows, more = [], found.in_network
+    for entry in found.bounds:
+        scope = entry.scope
+        if more is not None and scope == more.scope:
+            # Two rows of it: switches only forward in one, and not in the other.
+            scope += f", switches {entry.switches_do}"
+        rate = f"{float(entry.rate) / 1e9:.4g}"
+        rows.append((scope, exact_GBps(entry.rate), rate, entry.kind, entry.assumes))
+    return table(("scope", "GB/s, exact", "GB/s", "kind", "assumes"), rows, left=(0, 3, 4))
 
 
 Given = dict[str, Any]

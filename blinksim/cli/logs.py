@@ -120,17 +120,8 @@ def diagnose(options: Diagnose) -> None:
 
     def text() -> None:
         if several:
-            # busbw by size and log, and what each log says.
-            for log, each in by_log.items():
-                click.echo(f"{log}: {each.sentence()}")
-            by_size = {log: {line.size: line for line in each.lines} for log, each in by_log.items()}
-            sizes, every = sorted({*chain(*by_size.values())}), by_log.items()
-            cells = [[format_size(size), *(_busbw(x, by_size[log].get(size)) for log, x in every)] for size in sizes]
-            click.echo("\n  busbw in GB/s by size and log; * is behind what is expected\n")
-            click.echo(table(("size", *(f"{log} " for log in by_log)), cells, left=()))
-            worst = min(by_log, key=lambda log: (STATUSES.index(by_log[log].status()), by_log[log].largest.of_model))
             again = typed_options(options, "collective", "in_place", "no_nvls", "nccl_version", "set_up")
-            click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{again}")
+            _show_beside(by_log, question, again)
         else:
             log = typed_options(options, "busbw", "time", "size")[1:] if only.stated else typed(first)
             _show_diagnosis(only, losses, question, f"{log}{typed_options(options, 'collective')}", options)
@@ -245,6 +236,19 @@ def locate(options: Locate) -> None:
     said = "\n".join((found.text(), *told, f"next: {more}"))
     answer("locate", found.to_dict, lambda: click.echo(said), found.rows)
     click.get_current_context().exit(found.status)
+
+
+def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str) -> None:
+    """Several logs: busbw by size and log, and what each log says."""
+    for log, each in by_log.items():
+        click.echo(f"{log}: {each.sentence()}")
+    by_size = {log: {line.size: line for line in each.lines} for log, each in by_log.items()}
+    sizes, every = sorted({*chain(*by_size.values())}), by_log.items()
+    rows = [[format_size(size), *(_busbw(one, by_size[log].get(size)) for log, one in every)] for size in sizes]
+    click.echo("\n  busbw in GB/s by size and log; * is behind what is expected\n")
+    click.echo(table(("size", *(f"{log} " for log in by_log)), rows, left=()))
+    worst = min(by_log, key=lambda log: (STATUSES.index(by_log[log].status()), by_log[log].largest.of_model))
+    click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{more}")
 
 
 def _show_diagnosis(

@@ -522,18 +522,8 @@ def _show(swept: Study, output: str | None) -> None:
     rows, varying = swept.rows(), swept.varying()
     answered = [row for row in rows if not row["reason"]]
     if answered:
-        # Points are compared by the last of these rates: what the wires carry of tokens is worth that to
-        # ranks.
-        by_ranks = ["algbw", *["busbw"] * (len({row["ranks"] for row in answered}) > 1)]
-        rates = ["wire", "logical"] if "logical_GBps" in answered[0] else by_ranks
-        best = max(answered, key=lambda row: row[f"{rates[-1]}_GBps"])
-        slow = min(answered, key=lambda row: row[f"{rates[-1]}_GBps"])
-        low, high = (f"{row[f'{rates[-1]}_GBps']:.4g}" for row in (slow, best))
-        # Where all points are alike, none is best.
-        at = f", best at {_named(varying, best)}" if varying and low != high else ""
-        lost = f"; {len(swept.failed)} without an answer" if swept.failed else ""
-        span = f"{low if low == high else f'{low} to {high}'} GB/s {rates[-1]} over {count(len(rows), 'point')}"
-        click.echo(f"{swept.collective} on {swept.machine}: {span}{at}{lost}\n")
+        rates = _rates(answered)
+        click.echo(f"{_sentence(swept, answered, rates[-1])}\n")
         tables = list(dict.fromkeys(row["rates"] for row in answered if not row.get("library")))
         several = len(tables) > 1 and "rates" not in varying
         # What was asked for says it all, unless that is a choice.
@@ -554,6 +544,28 @@ def _show(swept: Study, output: str | None) -> None:
         click.echo("\n" if swept.failed else "", nl=bool(not swept.failed))
     if output:
         click.echo(f"written: {output}")
+
+
+def _rates(answered: Rows) -> list[str]:
+    """The rates that are shown; points are compared by the last, which is busbw where numbers of ranks differ.
+
+    Of tokens, what goes over the wires, and what that is worth to ranks.
+    """
+    if "logical_GBps" in answered[0]:
+        return ["wire", "logical"]
+    return ["algbw", "busbw"] if len({row["ranks"] for row in answered}) > 1 else ["algbw"]
+
+
+def _sentence(swept: Study, answered: Rows, rate: str) -> str:
+    """From which rate to which, and where it is best."""
+    best = max(answered, key=lambda row: row[f"{rate}_GBps"])
+    slow = min(answered, key=lambda row: row[f"{rate}_GBps"])
+    low, high = (f"{row[f'{rate}_GBps']:.4g}" for row in (slow, best))
+    # Where all points are alike, none is best.
+    at = _named(swept.varying() if low != high else (), best)
+    lost = f"; {len(swept.failed)} without an answer" if swept.failed else ""
+    span = f"{low if low == high else f'{low} to {high}'} GB/s {rate} over {count(len(swept.rows()), 'point')}"
+    return f"{swept.collective} on {swept.machine}: {span}{f', best at {at}' if at else ''}{lost}"
 
 
 def _lines(
