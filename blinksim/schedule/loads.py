@@ -147,7 +147,8 @@ def link_loads(schedule: Schedule) -> list[Fraction]:
     """The exact share of the size that each link of the topology carries."""
     send, link = expand(schedule.route_start, schedule.route_links, schedule.route)
     total = by_place(np.add, link, schedule.share_num[schedule.chunk[send]], len(schedule.topology.links))
-    return [Fraction(int(value), schedule.share_den) for value in total]
+    shares = {value: Fraction(value, schedule.share_den) for value in distinct(total).tolist()}
+    return [*map(shares.__getitem__, total.tolist())]
 
 
 # The routes that share what one route of a schedule carries, each as indices into topology.links.
@@ -830,13 +831,14 @@ def uses_of_messages(topology: Topology, src: Ints, dst: Ints, sent: Ints | None
     # Alike are messages between the same places of two nodes of which the same one comes first.
     (a, b), (nodes, size) = alike.node[np.stack((src, dst))], alike.table.shape
     key = ((np.sign(b - a) + 1) * size + alike.place[src]) * size + alike.place[dst]
-    keys = np.flatnonzero(np.bincount(key))
+    there = np.bincount(key) > 0
+    keys, apart = np.flatnonzero(there), a != b
     order, start, end = np.unravel_index(keys, (3, size, size))
-    cell, many = np.searchsorted(keys, key) * nodes, 1 if sent is None else sent
-    hosts = (np.minimum(a, b), np.ones(len(a)) * many), (np.maximum(a, b), (a != b) * many)
-    times = np.stack([np.bincount(cell + host, weight, len(keys) * nodes) for host, weight in hosts])
+    cell, width = (np.cumsum(there) - 1)[key] * nodes, len(keys) * nodes
+    first = np.bincount(cell + np.minimum(a, b), sent, width)
+    second = np.bincount((cell + np.maximum(a, b))[apart], sent if sent is None else sent[apart], width)
+    times = np.stack((first, second)).astype(np.int64).reshape(2, -1, nodes)
     stand = alike.table[(order == 0).astype(np.int64), start], alike.table[(order == 2).astype(np.int64), end]
-    times = times.astype(np.int64).reshape(2, -1, nodes)
     return _uses(topology, *stand, *_by_nodes(alike, np.arange(len(keys)), times))
 
 

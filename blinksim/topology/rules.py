@@ -410,6 +410,8 @@ def behind(topology: Topology) -> Iterator[tuple[list[str], str]]:
         apart = (columns.kind == columns.classes.index(kind)) & (group[columns.src] != group[columns.dst])
         ends = (group[end[apart]] + 1 for end in (columns.src, columns.dst))
         least = np.minimum(*(np.bincount(end, rate[apart], len(node) + 1) for end in ends))
+        if not topology.lost and len({*least[1:][chosen].round().tolist()}) < 2:
+            continue
         named = {f"n{place}" if sort == "node" else topology.devices[place].name: place for place in chosen}
         rates = list[tuple[float, str]]()
         for name, place in named.items():
