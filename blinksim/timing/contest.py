@@ -5,7 +5,8 @@ solver take part, unless their schedules take seconds to build. Packed trees and
 part if the others leave a gap to the bound and they are found within about a second: trees for large
 messages, three phases for small ones. Algorithms by CP-SAT do not: it takes a second to load, and packed
 trees reach every rate that chains reach. If only the quickest is asked for, those that are slower for sure,
-by what a part of their time takes, are not timed further. Where one node has less than others, the best
+by what a part of their time takes, are not timed further, and of many alike nodes not built if another one is
+as quick as they are on the first of these. Where one node has less than others, the best
 schedule of what all nodes have takes part as well, and that without links that are slower than others of
 their class: it runs here too.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -42,10 +43,10 @@ from blinksim.schedule.loads import MANY_SENDS, MOST_PAIRS, RouteUses, resources
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
 from blinksim.timing.alpha_beta import SAFE, Starts, cost, quickest, takes_at_most
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
-from blinksim.topology.elements import Link, regarded
+from blinksim.topology.elements import Link, among, regarded
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import unserved
-from blinksim.topology.symmetry import alike_nodes_of, encoded, node_generators
+from blinksim.topology.symmetry import alike_nodes_of, encoded, node_generators, node_group
 
 if TYPE_CHECKING:
     from blinksim.timing.timing_model import ScheduleModel
@@ -281,6 +282,11 @@ _HOSTS = 0.97
 # From hand to hand l40s-pcie and hgx-h800 hold 0.80 of the bound, p3dn 0.85, gb300-nvl72 0.90. Other trees hold
 # 0.33 on l40s-pcie, 0.73 on p3dn, and 0.91 on the others, where it gains nothing.
 _HANDS = 0.8
+# Ranks of the nodes on which algorithms are timed first, where there are four times as many nodes or more. On nine
+# machines, for five collectives and five sizes, none takes less on these more nodes, but for the algorithm
+# whose members take turns: of it some idle where nodes are few, and it takes down to 0.26 of that.
+_FIRST_RANKS = 256
+_IN_TURNS = "locality_bruck"
 # Ranks from which packed trees are tried first.
 _MANY = 32
 # Seconds that the routes of an algorithm may take unasked.
@@ -521,22 +527,15 @@ def _kept(what: str, part: Topology, collective: Collective, build: Callable[[],
 def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
     """Enters what ``best`` considers at these sizes; raises `InfeasibleError` if no algorithm is left."""
     part, collective = contest.topology, contest.collective
-    # Packed trees first where those of one host or device serve all: they then cost less than anything else.
-    packed = REGISTRY["packed"]
-    if part.ranks > _MANY and packed.supports(collective.name):
-        from blinksim.algorithms.packed import from_hosts
-
-        # Written out, those by symmetry would be the same trees, at the same rate.
-        job, aim = (part, collective), contest.bound.rate
-        trees = _kept("trees of hosts", *job, lambda: symmetric(*job, aim, 0.0) or from_hosts(*job, aim))
-        # A search that takes a second finds better ones where these miss the bound.
-        many = part.ranks > _SOLVED.get("packed", (0, 0))[0]
-        if trees is not None and (many or (trees.rate or 0) >= _HOSTS * aim):
-            _enter(contest, packed, sizes, say, [trees, *other_trees(trees)])
+    _enter_host_trees(contest, sizes, say)
     leader = _leader(contest, sizes)
-    for entry in candidates(collective.name):
-        compact = None if leader else said_once(entry, part, collective)
-        if why := leader or ("" if compact else too_large(entry, part, collective)):
+    known = {} if leader else _on_first_nodes(contest, sizes, say)
+    least = defaultdict(lambda: dict.fromkeys(sizes, 0.0), known)
+    for entry in sorted(candidates(collective.name), key=lambda entry: sum(least[entry.name].values())):
+        quicker = _reached(contest, least[entry.name])
+        sure = leader or (quicker and f"{quicker} takes no longer than this one on fewer nodes")
+        compact = None if sure else said_once(entry, part, collective)
+        if why := sure or ("" if compact else too_large(entry, part, collective)):
             contest.left_out[entry.name] = why
         else:
             _enter(contest, entry, sizes, say, [compact] if compact else None)
@@ -547,6 +546,46 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
         # What holds for most of them is about the model or the machine, not about algorithms.
         reasons = (common,) if times > 1 else (*contest.refused.values(), *left_out_words(contest.left_out))
         raise InfeasibleError(f"no algorithm runs {collective} on {part.name}: {'; '.join(reasons)}")
+
+
+def _enter_host_trees(contest: Contest, sizes: Collection[int], say: Say) -> None:
+    """Enters packed trees where those of one host or device serve all: they then cost less than anything else."""
+    packed, job, aim = REGISTRY["packed"], (contest.topology, contest.collective), contest.bound.rate
+    if contest.topology.ranks <= _MANY or not packed.supports(contest.collective.name):
+        return
+    from blinksim.algorithms.packed import from_hosts
+
+    # Written out, those by symmetry would be the same trees, at the same rate.
+    trees = _kept("trees of hosts", *job, lambda: symmetric(*job, aim, 0.0) or from_hosts(*job, aim))
+    # A search that takes a second finds better ones where these miss the bound.
+    many = contest.topology.ranks > _SOLVED.get("packed", (0, 0))[0]
+    if trees is not None and (many or (trees.rate or 0) >= _HOSTS * aim):
+        _enter(contest, packed, sizes, say, [trees, *other_trees(trees)])
+
+
+@per_topology
+def first_nodes(topology: Topology) -> Topology | None:
+    """The first of many nodes by themselves, a power of two; None where there are few, or not all alike."""
+    nodes = 2 ** (max(1, _FIRST_RANKS * topology.nodes // topology.ranks).bit_length() - 1)
+    if not 1 < nodes <= topology.nodes // 4 or node_group(topology) is None:
+        return None
+    there = topology.device_nodes < nodes
+    own = {of: tuple(x for x in getattr(topology, of) if there[topology.index[x]]) for of in ("members", "relays")}
+    used = there[topology.link_columns.src] & there[topology.link_columns.dst]
+    return among(topology, there, used, nodes=nodes, **own)
+
+
+def _on_first_nodes(contest: Contest, sizes: Collection[int], say: Say) -> dict[str, dict[int, float]]:
+    """Seconds for each size that algorithms take at least, as they do on the first nodes of many; none of few nodes."""
+    part, collective = first_nodes(contest.topology) if contest.only_best else None, contest.collective
+    if part is None or collective.root >= part.ranks or collective.personalized:
+        return {}
+    few = replace(contest.among({}), topology=part, bound=ceiling_of(part, collective))
+    for entry in candidates(collective.name):
+        if entry.name != _IN_TURNS and not too_large(entry, part, collective):
+            _enter(few, entry, sizes, say)
+    best = {size: few.at(size).candidates for size in sizes}
+    return {name: {s: SAFE * cost(best[s][name], s).time_s for s in sizes} for name in few.candidates}
 
 
 @per_topology
@@ -697,8 +736,14 @@ def too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
 def _leader(contest: Contest, sizes: Collection[int], near: float = NEARLY) -> str:
     """Which algorithm takes the least time that any could, but for a share, for all sizes; empty if there is none."""
     rate, where = near * float(contest.bound.rate), "" if contest.on_links else " on the links"
+    name = _reached(contest, {size: size / rate for size in (min(sizes), max(sizes))})
+    return name and f"{name} comes within {100 * (1 - near):.2g} % of what any algorithm can reach{where}"
+
+
+def _reached(contest: Contest, most: Mapping[int, float]) -> str:
+    """Which algorithm takes at most so many seconds for each of these sizes; empty if there is none."""
     for name, candidate in contest.candidates.items():
-        every, ends = (candidate, *contest.besides[name]), (min(sizes), max(sizes))
-        if all(any(takes_at_most(one, size, size / rate) for one in every) for size in ends):
-            return f"{name} comes within {100 * (1 - near):.2g} % of what any algorithm can reach{where}"
+        every = candidate, *contest.besides[name]
+        if all(any(takes_at_most(one, size, most_s) for one in every) for size, most_s in most.items()):
+            return name
     return ""
