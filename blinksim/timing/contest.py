@@ -282,10 +282,10 @@ _HOSTS = 0.97
 # From hand to hand l40s-pcie and hgx-h800 hold 0.80 of the bound, p3dn 0.85, gb300-nvl72 0.90. Other trees hold
 # 0.33 on l40s-pcie, 0.73 on p3dn, and 0.91 on the others, where it gains nothing.
 _HANDS = 0.8
-# Ranks of the nodes on which algorithms are timed first, where there are four times as many nodes or more. On nine
-# machines, for five collectives and five sizes, none takes less on these more nodes, but for the algorithm
+# Ranks of the nodes on which algorithms are timed first, where there are four times as many nodes or more. On twelve
+# machines, for five collectives and five sizes, none takes a thousandth less on these more nodes, but for the one
 # whose members take turns: of it some idle where nodes are few, and it takes down to 0.26 of that.
-_FIRST_RANKS = 256
+_FIRST_RANKS = 64
 _IN_TURNS = "locality_bruck"
 # Ranks from which packed trees are tried first.
 _MANY = 32
@@ -566,7 +566,7 @@ def _enter_host_trees(contest: Contest, sizes: Collection[int], say: Say) -> Non
 @per_topology
 def first_nodes(topology: Topology) -> Topology | None:
     """The first of many nodes by themselves, a power of two; None where there are few, or not all alike."""
-    nodes = 2 ** (max(1, _FIRST_RANKS * topology.nodes // topology.ranks).bit_length() - 1)
+    nodes = 2 ** (max(2, _FIRST_RANKS * topology.nodes // topology.ranks).bit_length() - 1)
     if not 1 < nodes <= topology.nodes // 4 or node_group(topology) is None:
         return None
     there = topology.device_nodes < nodes
