@@ -303,15 +303,6 @@ def _no_verb(topology: Topology, verb: str, words: Sequence[str]) -> Topology:
     raise unknown("edit", verb, VERBS, hint=f"(as in: {replaced}; {OTHER_EDITS})")
 
 
-def _without_verb(verb: str, words: Sequence[str], changes: dict[str, str]) -> Callable[[Topology], Topology]:
-    """What a device can do, another fabric, or changes that lack their verb."""
-    if [*changes] == ["can"]:
-        return lambda topology: enable(topology, verb, changes["can"].split(","))
-    if verb == FABRIC:
-        return lambda topology: rewire(topology, **changes)
-    return partial(_no_verb, verb=verb, words=words)
-
-
 def parsed(text: str) -> Callable[[Topology], Topology]:
     """What an edit written as text does to a topology; see `VERBS` for one example of each.
 
@@ -321,7 +312,12 @@ def parsed(text: str) -> Callable[[Topology], Topology]:
     given = [word.split("=", 1) for word in words if "=" in word]
     changes = dict(given)
     if verb not in VERBS and len(words) == len(changes) > 0:
-        return _without_verb(verb, words, changes)
+        # What a device can do, another fabric, or changes that lack their verb.
+        if [*changes] == ["can"]:
+            return lambda topology: enable(topology, verb, changes["can"].split(","))
+        if verb == FABRIC:
+            return lambda topology: rewire(topology, **changes)
+        return partial(_no_verb, verb=verb, words=words)
     one_of("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]}; {OTHER_EDITS})")
     for key in sorted(changes):
         _value(key, changes[key])

@@ -167,10 +167,8 @@ class Topology(Tabular):
     @cached_property
     def out_links(self) -> tuple[tuple[int, ...], ...]:
         """For each device, the indices of the links that leave it."""
-        leaving: list[list[int]] = [[] for _ in self.devices]
-        for number, link in enumerate(self.links):
-            leaving[self.index[link.src]].append(number)
-        return tuple(map(tuple, leaving))
+        leaving = grouped((link.src, number) for number, link in enumerate(self.links))
+        return tuple(tuple(leaving.get(device.name, ())) for device in self.devices)
 
     def __getstate__(self) -> dict[str, Any]:
         """What it is, without what was worked out from it, such as routes: that is quick to find again."""
@@ -434,12 +432,6 @@ def _rate(data: Mapping[str, Any], name: str, where: str) -> Fraction | None:
     return rate * 10**9
 
 
-def _known(where: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for key in data:
-        if key not in known:
-            raise unknown(f"attribute of {where}:", str(key), known)
-
-
 def from_networkx(graph: nx.MultiDiGraph[str], name: str | None = None) -> Topology:
     """A machine from a graph of NetworkX, with the attributes that `Topology.to_networkx` gives.
 
@@ -475,10 +467,10 @@ def from_networkx(graph: nx.MultiDiGraph[str], name: str | None = None) -> Topol
     if not (hasattr(graph, "is_multigraph") and graph.is_directed() and graph.is_multigraph()):
         raise InputError("a machine is a MultiDiGraph: one directed edge per link, keyed by its class")
     machine = {key: value for key, value in graph.graph.items() if key != "name"}
-    _known("the graph", machine, _MACHINE)
+    each_of("attribute of the graph:", map(str, machine), _MACHINE)
     devices = list[Device]()
     for node, data in graph.nodes(data=True):
-        _known(f"node {node}", data, _DEVICE)
+        each_of(f"attribute of node {node}:", map(str, data), _DEVICE)
         place, capacity = data.get("node", 0), _rate(data, "capacity", f"node {node}")
         can, attributes = frozenset(data.get("can", ())), dict(data.get("attributes", {}))
         devices.append(Device(str(node), data.get("kind", "gpu"), place, capacity, can, attributes))
@@ -500,7 +492,7 @@ def from_networkx(graph: nx.MultiDiGraph[str], name: str | None = None) -> Topol
 
 def _link(src: str, dst: str, kind: str, data: Mapping[str, Any]) -> Link:
     where = f"link {src}->{dst} ({kind})"
-    _known(where, data, _LINK)
+    each_of(f"attribute of {where}:", map(str, data), _LINK)
     lanes = data.get("lanes", 1)
     if not isinstance(lanes, int) or lanes < 1:
         raise InputError(f"{where}: lanes={lanes!r} is not a positive whole number")

@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import cache, cached_property, partial
-from itertools import pairwise, takewhile
+from itertools import pairwise, permutations, takewhile
 from math import gcd, inf, lcm, prod
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Ints, distinct
+from blinksim.graphs.arrays import Ints, distinct, occurrences, scattered
 from blinksim.graphs.connectivity import breadth_first, distances, grouped, summed
 from blinksim.topology.symmetry import node_group
 
@@ -170,33 +170,27 @@ class Router:
         relays = set(topology.relays)
         self._holds = [device.holds or device.name in relays for device in topology.devices]
         self._bundles = Bundles(topology)
-        self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
-        self.routes, self._round_robin = cache(self.equal_routes), cache(self.in_rotation)
+        self.route, self.routes = cache(self.best_route), cache(self.equal_routes)
+        self._round_robin = cache(self.in_rotation)
         self._arrivals: dict[_Region, _Arrivals] = {}
         # The members before each device, as far as they are known.
         self._origins: dict[_Region, dict[int, frozenset[int]]] = {}
         nodes = topology.device_nodes.tolist() if topology.nodes >= many else []
         self._near = Neighbourhood(nodes, *topology.ends) if topology.nodes >= many else None
-        position: dict[int, int] = {}
-        self._position = [0] * len(topology.devices)
-        for name in topology.members:
-            place = topology.index[name]
-            node = topology.devices[place].node
-            self._position[place] = position.setdefault(node, 0)
-            position[node] += 1
+        # Of every member among those of its node.
+        places = topology.member_places
+        before = occurrences(topology.device_nodes[places])
+        self._position = scattered(places, before, len(topology.devices), 0).tolist()
 
-    def route(self, src: int, dst: int) -> tuple[int, ...]:
+    def best_route(self, src: int, dst: int) -> tuple[int, ...]:
         """Indices of the links from device `src` to device `dst`; raises `InfeasibleError` if there is none."""
-        if (src, dst) in self._routes:
-            return self._routes[src, dst]
         if dst in self._bundles[src]:
             links = self.topology.links
-            route = (max(self._bundles[src][dst][0], key=lambda i: (links[i].bandwidth, -i)),)
-            return self._routes.setdefault((src, dst), route)
+            return (max(self._bundles[src][dst][0], key=lambda i: (links[i].bandwidth, -i)),)
         for past_members in (False, True):
             region = self._region(src, dst, past_members)
             if dst in self._arrivals[region]:
-                return self._routes.setdefault((src, dst), self._found(region, dst, self._position[src]))
+                return self._found(region, dst, self._position[src])
         a, b = (self.topology.devices[i].name for i in (src, dst))
         classes = ", ".join(self.topology.link_classes)
         raise InfeasibleError(f"{self.topology.name}: no route from {a} to {b} over {classes}")
@@ -417,15 +411,12 @@ def pair_rates(topology: Topology) -> dict[tuple[str, str], Fraction | None]:
     """
     view = topology.select(connected=False)
     rates: dict[tuple[str, str], Fraction | None] = {}
-    for src in topology.members:
-        for dst in topology.members:
-            if src == dst:
-                continue
-            direct = sum((link.bandwidth for link in view.links_between(src, dst)), start=Fraction(0))
-            rates[src, dst] = direct or None
-            if not direct:
-                # A route may pass through no other member.
-                with suppress(InfeasibleError):
-                    pair = view.select([src, dst], connected=False)
-                    rates[src, dst] = pair.router.together(pair.index[src], pair.index[dst])
+    for src, dst in permutations(topology.members, 2):
+        direct = sum((link.bandwidth for link in view.links_between(src, dst)), start=Fraction(0))
+        rates[src, dst] = direct or None
+        if not direct:
+            # A route may pass through no other member.
+            with suppress(InfeasibleError):
+                pair = view.select([src, dst], connected=False)
+                rates[src, dst] = pair.router.together(pair.index[src], pair.index[dst])
     return rates
