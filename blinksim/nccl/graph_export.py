@@ -310,10 +310,8 @@ def _chain_of_nodes(
     heads = [[rank for rank in ranks if rank not in inside] for ranks in nodes]
     if len(below) != len(inside) or any(len(tops) != 1 for tops in heads):
         raise InfeasibleError(f"a tree branches inside a node, where NCCL runs chains. {_BUILD}")
-    chains = set()
-    for (head,) in heads:
-        chain = breadth_first(head, lambda rank: below.get(rank, ()))
-        chains.add(tuple(number(topology.device(topology.members[rank])) for rank in chain))
+    walks = (breadth_first(head, lambda rank: below.get(rank, ())) for (head,) in heads)
+    chains = {tuple(number(topology.device(topology.members[rank])) for rank in walk) for walk in walks}
     # Only heads of chains send to other nodes.
     outside = {b: a for b, a in parent.items() if b not in inside}
     if len(chains) > 1 or not set(outside.values()) <= {head for (head,) in heads}:

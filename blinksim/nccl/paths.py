@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
+from itertools import permutations, product
 from typing import Any, TypeVar
 
 from blinksim.errors import InfeasibleError, InputError
@@ -406,19 +407,16 @@ class Paths:
         self.system = system
         self.gpus, self.ports, self.switches = system.gpus, system.ports, system.of_kind(SWITCH_KIND)
         self.cpus = system.of_kind(CPU_KIND)
-        self._table: dict[tuple[int, int], Path] = {}
         self._nearest: dict[int, dict[tuple[int, ...], list[int]]] = defaultdict(dict)
-        for end in (*self.cpus, *self.gpus, *self.ports, *self.switches):
-            for start, path in _walk(system, end).items():
-                self._table[start, end] = path
+        ends = (*self.cpus, *self.gpus, *self.ports, *self.switches)
+        self._table = {(start, end): path for end in ends for start, path in _walk(system, end).items()}
         # GPUs that are not peers talk through host memory, beside the CPU of the one that reads.
         amd_pair = system.arch == "x86_64" and system.vendor == "AuthenticAMD" and len(self.gpus) <= 2
         farthest = SYS if amd_pair else PXB
-        for reader in self.gpus:
-            for writer in self.gpus:
-                cpu = self.local_cpu(reader)
-                if reader != writer and self[writer, reader].kind > farthest and cpu is not None:
-                    self._via(writer, cpu, reader)
+        for reader, writer in permutations(self.gpus, 2):
+            cpu = self.local_cpu(reader)
+            if self[writer, reader].kind > farthest and cpu is not None:
+                self._via(writer, cpu, reader)
         for port in self.ports:
             self._bend_towards(port)
         self.local_gpu = {port: self._beside(port) for port in self.ports}
@@ -550,14 +548,10 @@ class Paths:
         """Ports by index for a GPU (None: for any): those that GPUs prefer, then all others near enough."""
         gpus = self.gpus if gpu is None else (gpu,)
         index = {port: number for number, port in enumerate(self.ports)}
-        ports: dict[int, None] = {}
-        for member in gpus:
-            taken = (self.port_of(member, channel) for channel in range(len(self.ports)))
-            ports |= dict.fromkeys(index[port] for port in taken if port in index)
-        for kind in range(worst + 1):
-            for member in gpus:
-                ports |= dict.fromkeys(index[port] for port in self.ports if self[member, port].kind == kind)
-        return list(ports)
+        preferred = (self.port_of(member, channel) for member in gpus for channel in range(len(self.ports)))
+        ways = product(range(worst + 1), gpus, self.ports)
+        near = (port for kind, member, port in ways if self[member, port].kind == kind)
+        return [index[port] for port in dict.fromkeys((*preferred, *near)) if port in index]
 
     # --- what channels take ---------------------------------------------------------------------------------------
 

@@ -575,11 +575,8 @@ def _pairs(
         key = (same, 0 if same else (j - i) % widest)
         distance = (order[end] - order[start]) % len(around) if same else (number[b] - number[a]) % len(hosts)
         groups.setdefault(key, []).append((distance, order[start], (start, end)))
-    grouped = []
-    for key in sorted(groups):
-        pairs = [pair for _, _, pair in sorted(groups[key])]
-        grouped.append((pairs, max(Counter(start for start, _ in pairs).values())))
-    return grouped
+    rows = [[pair for _, _, pair in sorted(groups[key])] for key in sorted(groups)]
+    return [(pairs, max(Counter(start for start, _ in pairs).values())) for pairs in rows]
 
 
 Path = tuple[int, ...]

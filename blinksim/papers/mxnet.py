@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -125,14 +125,12 @@ def together(
 
 def _parts(jobs: Sequence[Job], options: Options) -> list[Part]:
     """The event graph and the pieces of each job; jobs with one schedule share its graph."""
-    graphs: dict[int, ScheduleGraph] = {}
-    parts = []
+    graph_of = cache(lambda schedule: event_graph.event_graph(schedule, options))
+    parts = list[Part]()
     for job in jobs:
         if job.size < 1 or (job.pieces is not None and job.pieces < 1) or job.start_s < 0:
             raise InputError("a collective needs at least 1 byte and 1 piece, and starts at 0 s or later")
-        if id(job.schedule) not in graphs:
-            graphs[id(job.schedule)] = event_graph.event_graph(job.schedule, options)
-        parts.append((graphs[id(job.schedule)], job.pieces or cost(job.schedule, job.size).pieces))
+        parts.append((graph_of(job.schedule), job.pieces or cost(job.schedule, job.size).pieces))
     return parts
 
 

@@ -7,7 +7,6 @@ exclusively, so that nobody with write access to the folder can lay a link in it
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import errno
 import os
@@ -16,7 +15,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -340,7 +339,7 @@ def _create(path: Path, data: bytes, like: Path | None = None) -> None:
         file.write(data)
         file.flush()
         if old is not None:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.fchown(file.fileno(), old.st_uid, old.st_gid)
             os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
         os.fsync(file.fileno())

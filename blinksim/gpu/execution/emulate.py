@@ -14,11 +14,10 @@ for the same reason).
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import gcd, lcm
+from math import gcd, lcm, log2, sqrt
 from typing import Any
 
 import numpy as np
@@ -173,8 +172,8 @@ def wire_piece(schedule: Schedule, size_bytes: int, cost_bytes: float = PIECE_CO
     cost_bytes: the latter, as `PIECE_COST`. Raises `InfeasibleError` as `emulate` does.
     """
     load = float(max(link_loads(lanes_apart(schedule)), default=0) or 1)
-    best = math.sqrt(load * size_bytes * cost_bytes / max(1, schedule.steps - 1))
-    return min(1 << 20, max(16 << 10, 1 << round(math.log2(best))))
+    best = sqrt(load * size_bytes * cost_bytes / max(1, schedule.steps - 1))
+    return min(1 << 20, max(16 << 10, 1 << round(log2(best))))
 
 
 class _Wires:

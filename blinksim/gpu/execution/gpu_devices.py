@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import pairwise
+from itertools import pairwise, permutations
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -283,25 +283,24 @@ def measure_pairs(gpus: Sequence[int] | None = None, size_bytes: int = 256 << 20
             buffers[gpu] = cupy.cuda.Memory(size_bytes)
     rates: list[list[float | None]] = [[None] * len(chosen) for _ in chosen]
     latencies: list[list[float | None]] = [[None] * len(chosen) for _ in chosen]
-    for i, src in enumerate(chosen):
-        for j, dst in enumerate(chosen):
-            if src == dst or not runtime.deviceCanAccessPeer(src, dst):
-                continue
-            enable_peer(cupy, src, dst)
-            ends = buffers[dst].ptr, dst, buffers[src].ptr, src
-            # Several small copies in a row: a single one is close to the resolution of events.
-            for size, copies, table in ((size_bytes, 1, rates), (4, 20, latencies)):
-                with cupy.cuda.Device(src):
-                    stream = cupy.cuda.Stream(non_blocking=True)
-                    marks = [cupy.cuda.Event() for _ in range(repeats + 2)]
-                    for mark in marks:
-                        for _ in range(copies):
-                            runtime.memcpyPeerAsync(*ends, size, stream.ptr)
-                        mark.record(stream)
-                    stream.synchronize()
-                    elapsed = [cupy.cuda.get_elapsed_time(a, b) for a, b in pairwise(marks[1:])]
-                middle = float(np.median(elapsed)) * 1e-3 / copies
-                table[i][j] = size / middle / 1e9 if table is rates else middle
+    for (i, src), (j, dst) in permutations(enumerate(chosen), 2):
+        if src == dst or not runtime.deviceCanAccessPeer(src, dst):
+            continue
+        enable_peer(cupy, src, dst)
+        ends = buffers[dst].ptr, dst, buffers[src].ptr, src
+        # Several small copies in a row: a single one is close to the resolution of events.
+        for size, copies, table in ((size_bytes, 1, rates), (4, 20, latencies)):
+            with cupy.cuda.Device(src):
+                stream = cupy.cuda.Stream(non_blocking=True)
+                marks = [cupy.cuda.Event() for _ in range(repeats + 2)]
+                for mark in marks:
+                    for _ in range(copies):
+                        runtime.memcpyPeerAsync(*ends, size, stream.ptr)
+                    mark.record(stream)
+                stream.synchronize()
+                elapsed = [cupy.cuda.get_elapsed_time(a, b) for a, b in pairwise(marks[1:])]
+            middle = float(np.median(elapsed)) * 1e-3 / copies
+            table[i][j] = size / middle / 1e9 if table is rates else middle
     return {"gpus": list(names_of(chosen)), "size_bytes": size_bytes, "GBps": rates, "latency_s": latencies}
 
 
