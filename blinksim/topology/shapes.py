@@ -277,17 +277,13 @@ def _cluster(form: str, nodes: int, gpus: int, bandwidth: Fraction, fabric: Fabr
     return regarded(cluster, name=f"{form}:{nodes}x{gpus}", source=_source(what, bandwidth, times))
 
 
-_ONE: dict[str, Callable[..., Topology]] = {
-    "ring": ring,
-    "line": line,
-    "hypercube": hypercube,
-    "full": fully_connected,
-    "switch": one_switch,
-}
-_MANY: dict[str, Callable[..., Topology]] = {"mesh": mesh, "torus": torus, "dragonfly": dragonfly}
-_CLUSTER: dict[str, Callable[..., Topology]] = {"rails": rail_cluster, "fattree": fat_tree}
-# How many sizes each form takes; a grid takes any number.
-_SIZES = dict.fromkeys(_ONE, 1) | {"dragonfly": 3, "rails": 2, "fattree": 2}
+# The functions of the forms, in their order.
+_Make = Callable[..., Topology]
+_PLAIN: Sequence[_Make] = ring, line, mesh, torus, hypercube, fully_connected, one_switch, dragonfly
+_MADE_BY: dict[str, _Make] = dict(zip(FORMS, (*_PLAIN, rail_cluster, fat_tree), strict=True))
+_GRIDS, _CLUSTERS = ("mesh", "torus"), ("rails", "fattree")
+# How many sizes each form takes, if not one; a grid takes any number.
+_SIZES = {"dragonfly": 3, "rails": 2, "fattree": 2}
 NO_RATE = re.compile(r"[^A-Za-z]+[nmu]?s\s*|[^:,]*:.*")
 """What may stand alone behind the @: the latency of links, or the oversubscription of a fat tree."""
 # A comma that no figure of a shape follows: a rate, a latency or a ratio.
@@ -315,13 +311,14 @@ def from_text(text: str) -> Topology | None:
     parts = match[3].split(",") if match[3] is not None else []
     more = _other_than_rates(text, name, parts)
     rates = [parse_rate(part) for part in parts[: len(parts) - len(more)]]
-    if len(rates) > (2 if name in _CLUSTER else 1):
+    if len(rates) > (2 if name in _CLUSTERS else 1):
         raise InputError(f"{text!r} gives {len(rates)} bandwidths; write it like {FORMS[name][0]}")
-    wanted = _SIZES.get(name, len(sizes))
+    wanted = len(sizes) if name in _GRIDS else _SIZES.get(name, 1)
     if len(sizes) != wanted:
         raise InputError(f"{text!r} gives {count(len(sizes), 'size')}, {name} takes {wanted}, as in {FORMS[name][0]}")
     more |= zip(("bandwidth", "nic_bandwidth"), rates, strict=False)
-    made = _MANY[name](sizes, **more) if name in _MANY else (_ONE | _CLUSTER)[name](*sizes, **more)
+    given = [sizes] if name in (*_GRIDS, "dragonfly") else sizes
+    made = _MADE_BY[name](*given, **more)
     check_machine_name(text.strip())
     return regarded(made, name=text.strip())
 
@@ -329,7 +326,7 @@ def from_text(text: str) -> Topology | None:
 def _other_than_rates(text: str, name: str, parts: Sequence[str]) -> dict[str, Fraction | Times]:
     """What the last part says if that is no rate: the oversubscription of a fat tree, or the latency of links."""
     last = parts[-1] if parts else ""
-    if name not in _CLUSTER:
+    if name not in _CLUSTERS:
         return {"times": (parse_time(last), TIMES[1])} if NO_RATE.fullmatch(last) else {}
     if name != "fattree" or ":" not in last:
         return {}

@@ -9,7 +9,7 @@ and the time that a block spends on them.
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -115,13 +115,8 @@ class Shape:
         self.kinds = tuple(kinds)
         elements = program.sizes.sum(axis=1) + program.sizes[:, INBOX]  # an inbox has two halves
         self.buffers = float(elements.max(initial=0) / program.layout.count)
-        self.walks: dict[tuple[int, ...], tuple[list[Moment], list[int]]] = {}
-
-    def walk(self, pieces: tuple[int, ...]) -> tuple[list[Moment], list[int]]:
-        """The moments, where the kinds have so many pieces; and what each queue looks at after its last one."""
-        if pieces not in self.walks:
-            self.walks[pieces] = _in_waves(self, pieces) if self.program.order == WAVES else _by_key(self)
-        return self.walks[pieces]
+        # The moments, where the kinds have so many pieces; and what each queue looks at after its last one.
+        self.walk = cache(partial(_in_waves if program.order == WAVES else _by_key, self))
 
 
 def _rows(program: Program, table: str, chosen: list[bool] | None = None) -> list[list[tuple[int, ...]]]:
@@ -131,7 +126,7 @@ def _rows(program: Program, table: str, chosen: list[bool] | None = None) -> lis
     return [[tuple(rows[row]) for row in range(start[op], start[op + 1]) if keep[row]] for op in range(program.ops)]
 
 
-def _by_key(shape: Shape) -> tuple[list[Moment], list[int]]:
+def _by_key(shape: Shape, _: tuple[int, ...]) -> tuple[list[Moment], list[int]]:
     """Op after op in each queue; across queues by key."""
     moments: list[tuple[tuple[int, int], Moment]] = []
     for queue in shape.queue_ops:

@@ -116,7 +116,7 @@ def _only(start: Longs, values: Longs, chosen: npt.NDArray[np.bool_]) -> tuple[L
 
 def kernel_source(kind: ElementType, op: str, packets: bool = False) -> str:
     """kernels.cu for an element type and a reduction: with the definitions that it asks for in front."""
-    element, wide, convert = _C_TYPES[kind.name.removeprefix("u")]
+    element, wide, convert = text_files.read_words("type in C")[kind.name.removeprefix("u")].split(", ")
     # Overflow of signed integers is undefined in C++; unsigned arithmetic gives the same bits.
     if kind.name.startswith("u") or (op in ("sum", "prod") and kind.name.startswith("int")):
         element, wide = (f"unsigned {one.removeprefix('signed ')}" for one in (element, wide))
@@ -124,14 +124,3 @@ def kernel_source(kind: ElementType, op: str, packets: bool = False) -> str:
     names["PACKETS"] = int(packets)
     head = "".join(f"#define {name} {value}\n" for name, value in names.items())
     return head + text_files.read_text(Path(__file__).parents[1] / "execution" / "kernels.cu")
-
-
-_C_TYPES = {
-    "int8": ("signed char", "int", 0),
-    "int32": ("int", "int", 0),
-    "int64": ("long long", "long long", 0),
-    "float16": ("unsigned short", "float", 1),
-    "bfloat16": ("unsigned short", "float", 2),
-    "float32": ("float", "float", 0),
-    "float64": ("double", "double", 0),
-}

@@ -48,6 +48,7 @@ from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, ElementType
 from blinksim.gpu.programs.of_calls import Call, Segment, call_of
 from blinksim.schedule.model import ScheduleLike, as_schedule
 from blinksim.schedule.verify import verify
+from blinksim.textio.text_files import read_words
 from blinksim.topology.shapes import one_switch
 from blinksim.units import size_of
 
@@ -97,12 +98,7 @@ def reduction(tensors: Sequence[torch.Tensor], op: Any) -> tuple[str, str, bool]
 
 
 # What torch's profiler calls them.
-_PROFILED = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "allgather_into_tensor_coalesced": "_all_gather_base",
-    "reduce_scatter_tensor_coalesced": "_reduce_scatter_base",
-}
+_PROFILED = read_words("profile")
 
 
 def listed(tensors: Sequence[torch.Tensor] | torch.Tensor) -> Sequence[torch.Tensor]:

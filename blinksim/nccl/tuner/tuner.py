@@ -26,6 +26,7 @@ from blinksim.nccl.families import DIS, FAMILIES, NVB, PATH_TYPES, PXB, PXN, Pat
 from blinksim.nccl.files.graph_file import Graph, agreed, graphs_of as graphs_in, read as read_graph_file
 from blinksim.nccl.paths import SWITCH_KIND, Paths, System, systems_of
 from blinksim.nccl.search_passes import Rules, search
+from blinksim.textio.text_files import read_words
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.edits import IN_NETWORK
 from blinksim.topology.graph import Topology
@@ -119,13 +120,7 @@ def load(version: str = DEFAULT_VERSION) -> Constants:
 COLLECTIVES = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
 ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 """In the order in which NCCL looks at them: of equal times the first wins."""
-ALGORITHMS_OF = {
-    "broadcast": ("ring",),
-    "reduce": ("ring",),
-    "allgather": ("ring", "nvls", "pat"),
-    "reducescatter": ("ring", "nvls", "pat"),
-    "allreduce": ("tree", "ring", "nvls", "nvls_tree"),
-}
+ALGORITHMS_OF = {name: tuple(words.split()) for name, words in read_words("collective of NCCL").items()}
 _LL, _LL128, _SIMPLE = range(3)
 
 
