@@ -80,10 +80,8 @@ class Digraph:
         tail, head, capacity = self.arrays()
         source, need = self.count, self.trees
         # One arc from the source to every member, at a known place, and one to every other root.
-        members = np.array(self.members, dtype=np.int64)
-        others = [root for root in self.roots if root not in set(self.members)]
-        supply = np.array([self.roots.get(vertex, 0) for vertex in (*self.members, *others)], dtype=np.int64)
-        ends = np.concatenate([members, np.array(others, dtype=np.int64)])
+        ends = np.array([*dict.fromkeys((*self.members, *self.roots))], dtype=np.int64)
+        supply = np.array([self.roots.get(vertex, 0) for vertex in ends.tolist()], dtype=np.int64)
         tail = np.concatenate([np.full(len(ends), source), tail])
         head = np.concatenate([ends, head])
         capacity = np.concatenate([supply, capacity])

@@ -49,7 +49,7 @@ from blinksim.graphs.rooted_trees import two_trees
 from blinksim.nccl.families import PATH_TYPES, RING, TREE, Pattern
 from blinksim.nccl.files.graph_file import MOST_CHANNELS, PORTABLE_CHANNELS, Graph, GraphFile, check, log_lines, to_text
 from blinksim.nccl.files.graph_rules import Communicator, Release, judge
-from blinksim.nccl.files.topo_file import NUMBERED, number
+from blinksim.nccl.files.topo_file import NUMBERED, leaving, number
 from blinksim.results import count
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -121,7 +121,7 @@ def is_port(topology: Topology, device: Device) -> bool:
     """True for what NCCL counts as a network device; an adapter with ports of its own is none."""
     if device.kind != "nic":
         return False
-    ports = [topology.device(topology.links[i].dst) for i in topology.out_links[topology.index[device.name]]]
+    ports = [other for _, other in leaving(topology, device.name)]
     return not any(port.kind == "nic" and port.node == device.node for port in ports)
 
 

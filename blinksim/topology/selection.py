@@ -148,12 +148,10 @@ def require_served(topology: Topology, collective: Collective) -> None:
 
 def neighbours(topology: Topology, *, inside: bool = False) -> dict[str, set[str]]:
     """The devices that links join with each device, either way; inside: those of the same node."""
-    near: dict[str, set[str]] = {device.name: set() for device in topology.devices}
-    for link in topology.links:
-        if not inside or topology.device(link.src).node == topology.device(link.dst).node:
-            near[link.src].add(link.dst)
-            near[link.dst].add(link.src)
-    return near
+    node = {device.name: device.node for device in topology.devices}
+    ways = [(link.src, link.dst) for link in topology.links if not inside or node[link.src] == node[link.dst]]
+    near = grouped([*ways, *((dst, src) for src, dst in ways)])
+    return {name: {*near.get(name, ())} for name in node}
 
 
 def require_connected(

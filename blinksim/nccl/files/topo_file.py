@@ -131,15 +131,19 @@ def _gpus(
             said = f"a GPU of sm={gpu.attributes['sm']}, and those of {like.name} have {sm}"
             raise FileError(path, f"{said}; {_OTHER}", gpu.line)
         links = []
-        for index in () if linked else like.out_links[like.index[name]]:
-            link = like.links[index]
-            other = like.device(link.dst)
+        for link, other in () if linked else leaving(like, name):
             if link.kind == "c2c" or (link.kind == "nvlink" and other.kind in (*GPU_KINDS, "switch")):
                 links.append(_element(*_listed(link, other, link.lanes, bus), gpu))
         added += sum(int(child.attributes["count"]) for child in links if child.tag == "nvlink")
         rest = tuple(child for child in place.children if child.tag != "gpu")
         filled[id(place)] = (replace(gpu, children=(*gpu.children, *links)), *rest)
     return filled, added
+
+
+def leaving(topology: Topology, name: str) -> list[tuple[Link, Device]]:
+    """The links out of a device, each with the device that it leads to."""
+    links = [topology.links[place] for place in topology.out_links[topology.index[name]]]
+    return [(link, topology.device(link.dst)) for link in links]
 
 
 def _listed(link: Link, other: Device, lanes: int, bus: Mapping[str, str]) -> tuple[str, dict[str, str]]:
@@ -713,11 +717,9 @@ class _Writer:
                     switches[group] = {"class": "0x060400", **speed}
                 groups[group if nics else name] += [pci, *nics]
             elif device.kind == "pcie":
-                facts, peers = self._pci(device, "0x060400"), list[Element]()
-                for link in self.topology.links:
-                    other = self.topology.device(link.dst)
-                    if link.src == name and other.kind == "pcie" and link.bandwidth == self.rates.local:
-                        peers.append(Element("pcilink", {"target": self.bus[other.name]}))
+                facts, ways = self._pci(device, "0x060400"), leaving(self.topology, name)
+                near = [end for link, end in ways if link.bandwidth == self.rates.local and end.kind == "pcie"]
+                peers = [Element("pcilink", {"target": self.bus[end.name]}) for end in near]
                 groups[name].append(Element("pci", facts, (*peers, *self.children(name))))
             else:
                 groups[name].append(self._nic(device))
@@ -752,7 +754,7 @@ class _Writer:
 
     def _nic(self, device: Device) -> Element:
         topology, inside = self.topology, self.below.get(device.name, ())
-        ports = [topology.device(topology.links[i].dst) for i in topology.out_links[topology.index[device.name]]]
+        ports = [other for _, other in leaving(topology, device.name)]
         nets = [port for port in ports if port.kind == "nic" and port.name in inside]
         alone = not nets and topology.fabric is not None and device.name in topology.fabric.ports
         held = tuple(map(self._net, [device] if alone else nets))
@@ -786,9 +788,7 @@ class _Writer:
         facts |= {} if "busid" in device.attributes else {"gdr": "1"}
         links = list[Element]()
         lane = self.rates.xgmi_link(device.gfx)[1] if device.gfx else self.rates.nvlink_lane(sm)
-        for place in self.topology.out_links[self.topology.index[device.name]]:
-            link = self.topology.links[place]
-            other = self.topology.device(link.dst)
+        for link, other in leaving(self.topology, device.name):
             if link.kind == "c2c":
                 links.append(Element(*_listed(link, other, link.lanes, self.bus)))
             elif other.kind in (*GPU_KINDS, "switch") or (other.kind == "cpu" and link.kind == "nvlink"):
