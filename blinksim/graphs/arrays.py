@@ -65,14 +65,14 @@ def places(lengths: npt.NDArray[Whole]) -> Ints:
 
 
 def by_place(
-    how: np.ufunc, index: npt.NDArray[np.integer[Any]], amounts: npt.NDArray[Any], count: int
+    how: np.ufunc, index: npt.NDArray[Whole], amounts: npt.NDArray[Any], count: int, start: float = 0
 ) -> npt.NDArray[Any]:
-    """What `how` makes of 0 and the amounts at each of `count` places, of whole numbers exactly.
+    """What `how` makes of `start` and the amounts at each of `count` places, of whole numbers exactly.
 
     >>> by_place(np.add, np.array([2, 0, 2]), np.array([1, 2, 3]), 4).tolist()
     [2, 0, 4, 0]
     """
-    found = np.zeros(count, dtype=np.result_type(amounts.dtype, np.int64))
+    found = np.full(count, start, dtype=np.result_type(amounts.dtype, np.int64))
     how.at(found, index, amounts)
     return found
 
@@ -94,10 +94,9 @@ def occurrences(values: npt.NDArray[Whole]) -> Ints:
     >>> occurrences(np.array([7, 4, 7, 7])).tolist()
     [0, 0, 1, 2]
     """
-    before, order = np.empty(len(values), dtype=np.int64), np.argsort(values, kind="stable")
+    order = np.argsort(values, kind="stable")
     first = np.flatnonzero(np.append(True, np.diff(values[order]) != 0)[: len(values)])
-    before[order] = places(np.diff(first, append=len(values)))
-    return before
+    return scattered(order, places(np.diff(first, append=len(values))), len(values))
 
 
 def expand(

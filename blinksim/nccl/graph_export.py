@@ -42,7 +42,7 @@ from blinksim.algorithms import ring as ring_algorithm
 from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import distinct
+from blinksim.graphs.arrays import distinct, scattered
 from blinksim.graphs.connectivity import breadth_first, grouped
 from blinksim.graphs.network import whole
 from blinksim.graphs.rooted_trees import two_trees
@@ -218,8 +218,7 @@ def _rings(schedule: Schedule) -> Iterator[Line]:
     expected = n * (n - 1) * schedule.collective.phases
     for channel in distinct(schedule.channel).tolist():
         mine = np.flatnonzero(schedule.channel == channel)
-        by_route = np.full(len(schedule.route_start) - 1, -1)
-        by_route[schedule.route[mine]] = mine
+        by_route = scattered(schedule.route[mine], mine, len(schedule.route_start) - 1)
         after = defaultdict(list, grouped({*steps_between(schedule, by_route[by_route >= 0].tolist())}))
         first = schedule.topology.members[0]
         order = [*breadth_first(first if first in after else min(after), after.__getitem__)]

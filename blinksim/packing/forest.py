@@ -348,9 +348,8 @@ class _Entries:
 
     def __init__(self, heads: Ints) -> None:
         self.count, self.classes = heads.shape
-        self.tails = np.empty((self.count, self.classes), dtype=np.int64)
-        for number, ends in enumerate(heads.T):
-            self.tails[ends, number] = np.arange(self.count)
+        # The arcs of a class enter every vertex once.
+        self.tails = np.argsort(heads, axis=0)
         far = distances(0, heads.tolist().__getitem__)
         level = scattered(list(far), list(far.values()), self.count)
         self.order = np.argsort(level, kind="stable")[1:]
@@ -386,9 +385,7 @@ class _Entries:
         flow = Flow(sink + 1, tail, head, capacity, source, sink)
         if flow.value < units * len(others):
             return None
-        chosen = np.zeros((self.count, self.classes), dtype=np.int64)
-        chosen[self.vertex, self.number] = flow.carried()[:allowed]
-        return chosen
+        return scattered((self.vertex, self.number), flow.carried()[:allowed], (self.count, self.classes), 0)
 
 
 Progress = Callable[[int, int], None]
@@ -690,8 +687,7 @@ def flow_images(net: Network, best: Fraction, group: Ints) -> tuple[Fraction, li
     routed = route_flows(net, shared, [Commodity(0, dict.fromkeys(range(1, count), 1))], best)
     if routed is None:
         return None
-    number, paths = np.empty_like(order), []
-    number[rows] = np.arange(len(rows))[:, None]
+    number, paths = scattered(rows, np.arange(len(rows))[:, None], len(order)), list[PathShare]()
     for source, image in enumerate(group):
         for path in routed[1]:
             arcs = list(path.arcs)

@@ -27,7 +27,7 @@ import numpy as np
 
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import Bools, Ints, Ints32, by_place, expand, occurrences, places
+from blinksim.graphs.arrays import Bools, Ints, Ints32, by_place, compressed, expand, occurrences, places
 from blinksim.results import count
 from blinksim.schedule import loads
 from blinksim.schedule.loads import MOST_SENDS, Outline, Spread, StepLoads, chunk_parts, divided, rate
@@ -319,8 +319,7 @@ class SymmetricSchedule:
             owner[sent] = parts.rank_of[self.group.along(exponents[sent], home[chunk[sent]])]
             order = np.lexsort((owner, occurrences(owner)))
             chunk, exponents, place = chunk[order], exponents[order], place[order]
-        starts = np.concatenate([[0], np.cumsum(np.bincount(parts.chunk, minlength=parts.chunks))])
-        image, send = expand(starts, np.argsort(parts.chunk, kind="stable"), chunk)
+        image, send = expand(*compressed(parts.chunk, parts.chunks), chunk)
         elements = exponents[image]
         order = np.lexsort((image, parts.step[send]))
         image, send, elements = image[order], send[order], elements[order]

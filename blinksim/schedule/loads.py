@@ -336,9 +336,7 @@ class RouteUses:
 
     def rates(self, rate: Floats) -> Floats:
         """Bytes/s of every route, by the rates of resources; infinite for those that use none."""
-        rates = np.full(len(self.count), np.inf)
-        np.minimum.at(rates, self.route, rate[self.resource] / self.part)
-        return rates
+        return by_place(np.minimum, self.route, rate[self.resource] / self.part, len(self.count), np.inf)
 
     @classmethod
     @lru_cache(maxsize=8)

@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from blinksim.collective import OWN, Collective
 from blinksim.errors import InfeasibleError, InputError, blamed_on
-from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, expand, places, scattered
+from blinksim.graphs.arrays import Bools, Ints, Ints32, compressed, distinct, expand, places, scattered
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular, count, names
 from blinksim.topology.elements import BRANCHING
@@ -547,9 +547,8 @@ def abilities_used(schedule: Schedule) -> frozenset[str]:
     devices, working = schedule.topology.devices, switches(schedule)
     if not working:
         return frozenset()
-    sort = np.zeros(len(devices), dtype=np.int8)
-    for device in working:
-        sort[device] = _READS if devices[device].reads else _IN_FLIGHT
+    sorts = [_READS if devices[device].reads else _IN_FLIGHT for device in working]
+    sort = scattered([*working], sorts, len(devices), np.int8(0))
     into, out = sort[schedule.dst], sort[schedule.src] == _IN_FLIGHT
     reduces = schedule.op == REDUCE
     abilities = {word for one, word in _ADDS.items() if bool(reduces[into == one].any())}
@@ -675,18 +674,21 @@ def _wrong_kind(schedule: Schedule, operation: Operation, members: Collection[in
         yield arrivals[0], f"is stored by {device.name} at other GPUs only; the writer's own copy must be among them"
 
 
-def repeated_reads(schedule: Schedule) -> Bools:
-    """For each send if it gives a switch that reduces into readers a copy once more, for a further reader.
+def sends_by_chunk(schedule: Schedule) -> tuple[Ints, Ints]:
+    """The sends of every chunk in their order: where those of each begin, and all.
 
-    Such sends count as loads, and bring no other data than the first of them.
+    Without those that give a switch that reduces into readers a copy once more, for a further reader. They
+    count as loads, and bring no other data than the first of them.
     """
     into = np.flatnonzero(np.isin(schedule.dst, _readers(schedule)) & (schedule.op == REDUCE))
     columns = (schedule.chunk, schedule.src, schedule.dst, schedule.step)
-    found = scattered(into, True, len(schedule.src), False)
+    new = scattered(into, False, schedule.sends, True)
     if len(into):
         _, first = np.unique(np.stack([column[into] for column in columns]), axis=1, return_index=True)
-        found[into[first]] = False
-    return found
+        new[into[first]] = True
+    send = np.flatnonzero(new)
+    starts, order = compressed(schedule.chunk[send], schedule.chunks)
+    return starts, send[order]
 
 
 def sums_at(schedule: Schedule, adding: Collection[int]) -> Iterator[tuple[int, int]]:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Ints32, compressed, side_by_side
+from blinksim.graphs.arrays import Bools, Ints32, by_place, compressed, scattered, side_by_side
 from blinksim.results import Result, keyed
 from blinksim.schedule import verify_contents
 from blinksim.schedule.candidate import SymmetricSchedule, carried
@@ -233,9 +233,8 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     if not len(links):
         return
     some = length > 0
-    first, last = np.full(len(length), -1), np.full(len(length), -1)
-    first[some], last[some] = link_src[links[start[:-1][some]]], link_dst[links[start[1:][some] - 1]]
-    leaves, ends = first[route], last[route]
+    leaves = scattered(some, link_src[links[start[:-1][some]]], len(length))[route]
+    ends = scattered(some, link_dst[links[start[1:][some] - 1]], len(length))[route]
     astray, short = ~empty & (leaves != schedule.src), ~empty & (ends != schedule.dst)
     yield from sort(astray, lambda i: f"has a route that leaves from {names[leaves[i]]}, over {path(i)}")
     yield from sort(short, lambda i: f"has a route that ends at {names[ends[i]]}, over {path(i)}")
@@ -362,15 +361,13 @@ def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
     if covered < base.topology.ranks**2:
         return None
     # Of every chunk the last step in which its origin sends it, and the first in which its target gets it.
-    last_read = np.full(base.chunks, -1, dtype=np.int64)
+    never = np.iinfo(np.int64).max
     mine = base.rank_of[base.src] == base.origin[base.chunk]
-    np.maximum.at(last_read, base.chunk[mine], base.step[mine])
-    first_write = np.full(base.chunks, np.iinfo(np.int64).max)
+    last_read = by_place(np.maximum, base.chunk[mine], base.step[mine], base.chunks, -1)
     arriving = base.rank_of[base.dst] == base.target[base.chunk]
-    np.minimum.at(first_write, base.chunk[arriving], base.step[arriving])
-    read, write = np.full(len(blocks.twin), -1, dtype=np.int64), np.full(len(blocks.twin), np.iinfo(np.int64).max)
-    np.maximum.at(read, blocks.of, last_read)
-    np.minimum.at(write, blocks.twin[blocks.of], first_write)
+    first_write = by_place(np.minimum, base.chunk[arriving], base.step[arriving], base.chunks, never)
+    read = by_place(np.maximum, blocks.of, last_read, len(blocks.twin), -1)
+    write = by_place(np.minimum, blocks.twin[blocks.of], first_write, len(blocks.twin), never)
     # Blocks as a whole first; only where they overlap in time do the places inside them matter.
     late = np.flatnonzero(read > write)
     if not len(late):

@@ -41,7 +41,7 @@ from blinksim.errors import InputError
 from blinksim.graphs.arrays import Bools, Ints, Ints32, by_place, distinct, fronts, occurrences, scattered
 from blinksim.graphs.connectivity import cycles
 from blinksim.results import count
-from blinksim.schedule.model import COPY, REDUCE, Schedule, repeated_reads
+from blinksim.schedule.model import COPY, REDUCE, Schedule, sends_by_chunk
 
 
 def starts_with(schedule: Schedule, device: Ints32, chunk: Ints32) -> Bools:
@@ -202,10 +202,7 @@ Able = tuple[Sequence[bool], set[int]]
 
 def wrong_sums(schedule: Schedule) -> Iterator[str]:
     """One sentence for each chunk that does not end where it must, or is read, merged or written wrongly on the way."""
-    order = np.argsort(schedule.chunk, kind="stable")
-    # The same copy for a further reader adds nothing.
-    order = order[~repeated_reads(schedule)[order]]
-    bounds = np.searchsorted(schedule.chunk[order], np.arange(schedule.chunks + 1)).tolist()
+    bounds, order = sends_by_chunk(schedule)
     devices, routing = schedule.topology.devices, schedule.collective.routing
     every = {int(device): 1 << rank for rank, device in enumerate(schedule.device_of)}
     starts = [every] * schedule.chunks
@@ -219,7 +216,7 @@ def wrong_sums(schedule: Schedule) -> Iterator[str]:
     ends = dict.fromkeys(range(schedule.chunks), members)
     if schedule.collective.ends != EVERY:
         ends = {chunk: [members[rank]] for chunk, rank in zip(*(a.tolist() for a in end_ranks(schedule)), strict=True)}
-    for chunk, (a, b) in enumerate(pairwise(bounds)):
+    for chunk, (a, b) in enumerate(pairwise(bounds.tolist())):
         begin = starts[chunk].copy()
         fault = _follow(schedule, chunk, order[a:b], begin, (reduces, forgets), ends.get(chunk, ()))
         if fault:

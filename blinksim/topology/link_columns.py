@@ -15,7 +15,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from blinksim.graphs.arrays import Bools, Floats, Ints, distinct, scattered
+from blinksim.graphs.arrays import Bools, Floats, Ints, by_place, distinct, scattered
 from blinksim.topology.elements import Link
 
 # What links have in common: bytes/s of a lane, lanes, class, latency and overhead in seconds.
@@ -121,8 +121,7 @@ class LinkColumns:
         counts = np.bincount(figure[bus < 0], minlength=len(rates))
         if (bus >= 0).any():
             place = scattered(order, np.arange(len(rates)), len(rates))
-            widest = np.full(int(bus.max()) + 1, -1)
-            np.maximum.at(widest, bus[bus >= 0], place[figure[bus >= 0]])
+            widest = by_place(np.maximum, bus[bus >= 0], place[figure[bus >= 0]], int(bus.max()) + 1, -1)
             counts += np.bincount(np.array(order)[widest[widest >= 0]], minlength=len(rates))
         return sum((rate * times for rate, times in zip(rates, counts.tolist(), strict=True)), Fraction(0))
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Ints, distinct, occurrences, scattered
+from blinksim.graphs.arrays import Ints, compressed, distinct, occurrences, scattered
 from blinksim.graphs.connectivity import breadth_first, distances, grouped, summed
 from blinksim.topology.symmetry import node_group
 
@@ -57,9 +57,8 @@ class Bundles(dict[int, Neighbours]):
     def __init__(self, topology: Topology) -> None:
         super().__init__()
         self._topology = topology
-        table, count = topology.link_columns, len(topology.devices)
-        self._links = np.argsort(table.src, kind="stable")
-        self._start = np.concatenate([[0], np.cumsum(np.bincount(table.src, minlength=count))]).tolist()
+        table = topology.link_columns
+        self._start, self._links = compressed(table.src, len(topology.devices))
         # The links of a device by the node where they lead.
         self._sorted: dict[int, tuple[Ints, Ints]] = {}
         self.leading = cache(self.neighbours_in)

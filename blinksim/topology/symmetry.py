@@ -109,8 +109,7 @@ class _Encoded:
             return f"it takes link {own} to {other}, which has other figures"
         # The links of one bus must go to the links of one bus; as links go one to one, so do buses then.
         shared = np.flatnonzero(self.bus >= 0)
-        goes = np.zeros(int(self.bus.max()) + 1, dtype=np.int64)
-        goes[self.bus[shared]] = self.bus[image][shared]
+        goes = scattered(self.bus[shared], self.bus[image][shared], int(self.bus.max()) + 1)
         whole = np.array_equal(goes[self.bus[shared]], self.bus[image][shared])
         return image if whole else f"it tears bus {links[shared[0]].bus} apart"
 
@@ -561,8 +560,7 @@ def node_automorphisms(topology: Topology) -> CommutingGroup | None:
     The router shares equal routes out by that place, so the images of a route are those that it finds itself.
     """
     group, members = commuting_group(topology), topology.member_places
-    node, place = topology.device_nodes[members], np.full(len(topology.devices), -1)
-    place[members[np.argsort(node, kind="stable")]] = places(np.unique(node, return_counts=True)[1])
+    place = scattered(members, occurrences(topology.device_nodes[members]), len(topology.devices))
     return None if group is None else group.keeping(place)
 
 

@@ -341,7 +341,6 @@ class GpuBackend:
         self.own_stream = self.at = self.stream.ptr
         self.in_graph = False
         self.runtime, self.spare = runtime, list[Any]()
-        self.opened: list[int] = []
         self.segments: list[int] = []
         self.lent = 0
         self.tables: OrderedDict[int, _Prepared] = OrderedDict()
@@ -380,7 +379,6 @@ class GpuBackend:
                 why = f"rank {rank} (GPU {self.gpu}) cannot map the memory of rank {other}: {error}"
                 need = "one host, GPUs with peer access and a GPU of its own each"
                 raise MissingError(f"{why}; the processes need {need}") from None
-            self.opened.append(self.segments[-1])
 
     def settle(self) -> None:
         """Nothing on GPUs is named."""
@@ -482,9 +480,10 @@ class GpuBackend:
 
     @_there
     def disconnect(self) -> None:
-        for at in self.opened:
-            self.runtime.ipcCloseMemHandle(at)
-        self.opened, self.segments = [], []
+        for at in self.segments:
+            if at != self.lent:
+                self.runtime.ipcCloseMemHandle(at)
+        self.segments = []
         self.tables.clear()
         self.captured.clear()
 

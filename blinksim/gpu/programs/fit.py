@@ -44,8 +44,7 @@ STAGED_BYTES = 1 << 30
 
 def quicker_protocol(schedule: Schedule, size_bytes: int) -> str:
     """``ll128`` where packets are expected to be quicker for vectors of `size_bytes`, else ``simple``."""
-    sent = np.zeros(len(schedule.topology.devices))
-    np.add.at(sent, schedule.src, schedule.share_num[schedule.chunk] / schedule.share_den)
+    sent = np.bincount(schedule.src, schedule.share_num[schedule.chunk] / schedule.share_den)
     most = PIPELINE_BYTES
     if schedule.form != "forest":
         most = STEP_BYTES + FURTHER_BYTES * max(0, schedule.steps - 1)

@@ -35,7 +35,7 @@ from blinksim.gpu.programs.program import BY_KEY, INBOX, READY, SCRATCH, WAVES, 
 from blinksim.gpu.programs.tables import CACHE_WORDS, OP_WORDS, inbox_bytes
 from blinksim.graphs.arrays import distinct, scattered
 from blinksim.graphs.connectivity import grouped
-from blinksim.schedule.model import COPY, Schedule, repeated_reads
+from blinksim.schedule.model import COPY, Schedule, sends_by_chunk
 
 # Blocks of a launch, at most. Many have half the threads: small blocks fill the links better than few large
 # ones, and those of two groups fit on an H200 together.
@@ -364,9 +364,7 @@ class _Compiler:
     def program(self) -> Program:
         ops, layout, schedule = self.ops, self.layout, self.schedule
         number = scattered(self.order, np.arange(len(self.order)), len(schedule.topology.devices))
-        by_chunk = np.argsort(schedule.chunk, kind="stable")
-        by_chunk = by_chunk[~repeated_reads(schedule)[by_chunk]]
-        ends = np.searchsorted(schedule.chunk[by_chunk], np.arange(schedule.chunks + 1))
+        ends, by_chunk = sends_by_chunk(schedule)
         columns = number[schedule.src], number[schedule.dst], schedule.op, schedule.step, schedule.channel
         sends: list[_Send] = list(zip(*(column[by_chunk].tolist() for column in columns), strict=True))
         for chunk, (first, last) in enumerate(pairwise(ends.tolist())):
