@@ -718,7 +718,7 @@ class _Writer:
                 groups[group if nics else name] += [pci, *nics]
             elif device.kind == "pcie":
                 facts, ways = self._pci(device, "0x060400"), leaving(self.topology, name)
-                near = [end for link, end in ways if link.bandwidth == self.rates.local and end.kind == "pcie"]
+                near = [end for way, end in ways if way.bandwidth == self.rates.local and end.kind == "pcie"]
                 peers = [Element("pcilink", {"target": self.bus[end.name]}) for end in near]
                 groups[name].append(Element("pci", facts, (*peers, *self.children(name))))
             else:
