@@ -52,7 +52,7 @@ def keyed(of: object, keys: str, **values: Any) -> dict[str, Any]:
     further, into mappings too, and nothing has nothing in it. ``size?`` is left out if it is None, false or empty
     text. ``@Health`` stands for the keys of that row in ``models/answer_keys.csv``. Rates in bytes/s become GB/s
     under ``…_GBps`` and text of an exact fraction under ``…_exact``; tuples
-    become lists. values: the entries, by key, that are no attributes.
+    become lists, and NaN null. values: the entries, by key, that are no attributes.
 
     >>> from blinksim.collective import Collective
     >>> keyed(Collective("broadcast", 3), "collective=name root rate_GBps", rate_GBps=2.5)
@@ -63,6 +63,8 @@ def keyed(of: object, keys: str, **values: Any) -> dict[str, Any]:
         value = values[key] if key in values else reduce(entry, path, of)
         if in_unit is not None and value is not None and key not in values:
             value = in_unit(value)
+        if isinstance(value, float) and value != value:
+            value = None
         if not (optional and (value is None or value is False or value == "")):
             found[key] = list(value) if isinstance(value, tuple) else value
     return found

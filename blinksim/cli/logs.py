@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
+from math import isnan
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
@@ -37,6 +38,7 @@ from blinksim.results import count, keyed, names, plain, table
 from blinksim.textio.text_files import shown, write_text
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import public_tables
+from blinksim.timing.measured_constants import UNJUDGED
 from blinksim.timing.projection_result import guesses, labelled, rates_of
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
@@ -439,8 +441,7 @@ def _on_gpus(options: Calibrate) -> None:
 
 def _fitted(figure: Fitted, scale: float, unit: str) -> tuple[str, ...]:
     """A fitted figure as cells: its value, its interval, their unit, and what it was before."""
-    interval = f"{figure.low * scale:.4g} to {figure.high * scale:.4g}"
-    return f"{figure.value * scale:.4g}", interval, unit, f"{figure.before * scale:.4g}"
+    return f"{figure.value * scale:.4g}", figure.interval(scale), unit, f"{figure.before * scale:.4g}"
 
 
 def _go_on(options: Calibrate, target: str | None, line: str) -> str:
@@ -474,8 +475,11 @@ def _show_calibration(found: Calibration, logs: Sequence[str], again: str) -> No
         part = row.topology
         click.echo(f"  from {row.collective} of {least} to {most}, on {part.ranks} ranks: {names(part.members)}")
     wild = f", not counting {count(len(found.wild), 'wild time')} (all: --json)" if found.wild else ""
-    middle, largest = (plain(100 * error, 2) for error in (found.median_error, found.largest_error))
-    click.echo(f"  median error {middle} %, largest {largest} %{wild}")
+    errors = UNJUDGED
+    if not isnan(found.spread):
+        middle, largest = (plain(100 * error, 2) for error in (found.median_error, found.largest_error))
+        errors = f"median error {middle} %, largest {largest} %"
+    click.echo(f"  {errors}{wild}")
     for row, sample, error in found.wild[:8]:
         took = f"{format_time(sample.time_s)}, {1 + error:.2g} times the fit"
         click.echo(f"    {row.collective} of {format_size(sample.size)} (line {sample.line}): {took}")

@@ -49,6 +49,7 @@ own. The keys are the fields of the classes below, without their units.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
@@ -73,6 +74,8 @@ _ROOTED = ("broadcast", "reduce")
 ROUNDS = {"allreduce": 2, "allgather": 1, "reducescatter": 1}
 _COUNTED = {"hop": "step", "chunk": "chunk"}
 WORDS = read_words("term")
+# What is said of constants where nothing is left over to judge them by.
+UNJUDGED = "error not known, as there are no more sizes than constants"
 # Chunks grow to the first size whose rounds reach the number beside it.
 _CHUNKS = ((128 << 10, 64), (64 << 10, 8), (32 << 10, 2))
 _LEAST_CHUNK = 16 << 10
@@ -114,7 +117,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class FitError:
-    """|predicted / measured - 1| of `points` measurements: what half of them and nine in ten stay below."""
+    """|predicted / measured - 1| of `points` measurements: what half of them and nine in ten stay below.
+
+    NaN where nothing was left over to judge constants by.
+    """
 
     median: float
     p90: float
@@ -134,6 +140,8 @@ class FitError:
 
     def words(self) -> str:
         """Such as ``half within 2.7 %, nine in ten within 8.3 % of 183 times``."""
+        if math.isnan(self.median):
+            return UNJUDGED
         median, p90 = plain(100 * self.median, 2), plain(100 * self.p90, 2)
         return f"half within {median} %, nine in ten within {p90} % of {self.points} times"
 

@@ -6,6 +6,7 @@ import csv
 from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
+from math import isnan
 from pathlib import Path
 
 import numpy as np
@@ -213,7 +214,8 @@ def test_any_times_end_in_figures_or_are_refused(times: list[float], start: int)
         with pytest.raises(InputError, match=r"no rates explain|which carries|no link class"):
             calibrate(Series(topology, Collective("allreduce"), samples))
         return
-    assert found.median_error <= 0.25
+    # NaN where as many constants as sizes leave nothing to judge by.
+    assert isnan(found.median_error) or found.median_error <= 0.25
     for parameter in found.parameters:
         assert 0 < parameter.low <= parameter.value <= parameter.high < float("inf")
     assert (found.spread > 0) is (found.parameters != ())

@@ -150,3 +150,24 @@ def test_errors_are_one_line(
     assert out == ""
     assert err.count("\n") == 1
     assert message in err
+
+
+def test_as_many_constants_as_sizes_leave_nothing_to_judge_by(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Two sizes, each in and out of place: alpha and bandwidth go through them exactly."""
+    path, every = tmp_path / "log.txt", [points()[4], points()[16]]
+    path.write_text(text("allreduce", 8, every))
+    said, _ = ask(capsys, str(path), "--machine", "dgx1-v100")
+    assert "GB/s (no interval), from 4 measurements" in said
+    assert "error not known, as there are no more sizes than constants" in said
+    assert "median error" not in said
+    found = json.loads(ask(capsys, str(path), "--machine", "dgx1-v100", "--json")[0])
+    (row,) = found["rows"]
+    assert row["bandwidth_GBps"] == pytest.approx(20, rel=0.01)
+    assert {row["bandwidth_low_GBps"], row["alpha_high_s"], found["median_error"], found["spread"]} == {None}
+    # One size more, and there is something to judge by.
+    path.write_text(text("allreduce", 8, [*every, points()[20]]))
+    found = json.loads(ask(capsys, str(path), "--machine", "dgx1-v100", "--json")[0])
+    assert found["rows"][0]["bandwidth_low_GBps"] < found["rows"][0]["bandwidth_GBps"]
+    assert found["median_error"] < 0.01

@@ -65,7 +65,8 @@ class ConstantsFit(Generic[Rates]):
         for one in self.constants:
             unit, scale = ("GBps", 1e-9) if one.is_rate else ("s", 1.0)
             figures = keyed(one, "value low high before")
-            rows.append({"constant": one.name, **{f"{key}_{unit}": value * scale for key, value in figures.items()}})
+            scaled = {f"{key}_{unit}": value and value * scale for key, value in figures.items()}
+            rows.append({"constant": one.name, **scaled})
         return {"rows": rows, "kept": list(self.kept), "error": keyed(self.error, "median p90 points")}
 
 
@@ -84,8 +85,7 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     first, known = series[0].topology, series[0].topology.nccl_rates
     # The name of the GPUs, as the machine's file says it.
     model = first.device(first.members[0]).attributes.get("model", f"GPUs of {first.name}")
-    before = known or stand_in()
-    hardware = known.hardware if known is not None else str(model)
+    before = known or replace(stand_in(), hardware=str(model))
     found_there = _prediction(series[0], version)
     start = before.constants(2 * found_there.nchannels if found_there is not None else 0)
     # No protocol sends faster than the links allow: a rate beyond them is one that the times do not show.
@@ -98,7 +98,7 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     rates = _with(before, {name: value for name, value in found.values.items() if value != start[name]})
     gpus, measured = tuple(sorted({one.topology.ranks for one in series})), Origin(source or "measured times")
     rates = replace(rates, gpus=gpus, measured=measured, version=version or "unknown")
-    return ConstantsFit(replace(rates, error=error, hardware=hardware), constants, kept, error)
+    return ConstantsFit(replace(rates, error=None if math.isnan(error.median) else error), constants, kept, error)
 
 
 def _stated(
@@ -112,7 +112,9 @@ def _stated(
             value, low, high, before = 1 / value, 1 / high, 1 / low, 1 / before
         constants.append(Fitted(name.replace(".byte", ".rate"), value, low, high, before))
     kept = tuple(name.replace(".byte", ".rate") for name in start if name not in found.intervals)
-    return FitError.of(list(found.predicted), [time.seconds for time in times]), tuple(constants), kept
+    error = FitError.of(list(found.predicted), [time.seconds for time in times])
+    error = FitError(math.nan, math.nan, error.points) if math.isnan(found.scale) else error
+    return error, tuple(constants), kept
 
 
 def leaving(part: Topology) -> float:
@@ -264,7 +266,7 @@ class Calibration(Result):
     table : RateTable
         The rates; `write` makes a file of it, which `load` takes as rates.
     parameters : tuple of Parameter
-        The fitted figures, with intervals of 95 %.
+        The fitted figures, with intervals of 95 %, NaN where there are no more sizes than figures.
     series : tuple of Series
         What was fitted to.
     residuals : tuple of float
@@ -272,7 +274,7 @@ class Calibration(Result):
     wild : tuple
         The series, sample and residual of each measurement that is more than 5 % off and had no say.
     spread : float
-        Of the others, such as 0.05 for 5 %.
+        Of the others, such as 0.05 for 5 %; NaN where nothing is left over to judge the fit by.
     kept : tuple
         Each (class, quantity) that the measurements say nothing about.
     nccl : ConstantsFit, optional
@@ -305,14 +307,14 @@ class Calibration(Result):
 
     @property
     def largest_error(self) -> float:
-        """The largest |measured / fitted - 1| of a measurement that is not wild."""
+        """The largest |measured / fitted - 1| of a measurement that is not wild; NaN as `spread`."""
         wild = {error for *_, error in self.wild}
-        return max(abs(error) for error in self.residuals if error not in wild)
+        return max(abs(error) for error in self.residuals if error not in wild) + 0 * self.spread
 
     @property
     def median_error(self) -> float:
-        """The median of |measured / fitted - 1|."""
-        return float(np.median(np.abs(self.residuals)))
+        """The median of |measured / fitted - 1|; NaN as `spread`."""
+        return float(np.median(np.abs(self.residuals))) + 0 * self.spread
 
     def parameter(self, kind: str, quantity: str) -> Parameter:
         """The fitted `alpha` or `bandwidth` of a class; raises `InputError` if it was not fitted."""
@@ -328,8 +330,9 @@ class Calibration(Result):
             rows[kind] = {"class": kind}
             for what, key, scale in (("bandwidth", "GBps", 1e-9), ("alpha", "s", 1.0)):
                 found = next((p for p in self.parameters if (p.kind, p.name) == (kind, what)), None)
-                for part, end in (("value", ""), ("low", "_low"), ("high", "_high")):
-                    rows[kind][f"{what}{end}_{key}"] = None if found is None else getattr(found, part) * scale
+                for part, value in keyed(found, "value low high").items():
+                    end = "" if part == "value" else f"_{part}"
+                    rows[kind][f"{what}{end}_{key}"] = value and value * scale
         return list(rows.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -357,11 +360,10 @@ class Calibration(Result):
             busbw = format_rate(float(busbw_factor(one.collective.name, ranks)) * sample.size / sample.time_s)
             first = f"NCCL ran NVLS: busbw {busbw} on {ranks} GPUs at {format_size(sample.size)}"
         for sent in [p for p in self.parameters if p.name == "alpha"][:1]:
-            span = f"{1e6 * sent.value:.4g} us ({1e6 * sent.low:.4g} to {1e6 * sent.high:.4g})"
+            span = f"{1e6 * sent.value:.4g} us ({sent.interval(1e6)})"
             first = f"a message over {sent.kind} takes {span}, and no size tells the bandwidth"
         for lane in [p for p in self.parameters if p.name == "bandwidth"][:1]:
-            span = f"{lane.low / 1e9:.4g} to {lane.high / 1e9:.4g}"
-            first = f"a lane of {lane.kind} carries {lane.value / 1e9:.4g} GB/s ({span})"
+            first = f"a lane of {lane.kind} carries {lane.value / 1e9:.4g} GB/s ({lane.interval(1e-9)})"
         return f"{one.topology.name}: {first}, from {len(self.residuals)} measurements"
 
 
@@ -496,7 +498,8 @@ def _checked(found: Calibration) -> Calibration:
         raise InputError(f"no rates explain these times: {off} (at most {100 * WORST_FIT:.0f} %); {cure}")
     nominal = all(one.topology.rates == NOMINAL for one in found.series)
     for lane in found.parameters:
-        if nominal and lane.name == "bandwidth" and lane.low > _MOST_OF_LANE * lane.before:
+        # The least rate that these times allow; the rate itself where the ends are NaN.
+        if nominal and lane.name == "bandwidth" and min(lane.value, lane.low) > _MOST_OF_LANE * lane.before:
             needs = f"{format_rate(lane.value)} of a lane of {lane.kind}, which carries {format_rate(lane.before)}"
             cure = "is this the machine, and did its library run rings?"
             raise InputError(f"rings with these times need {needs}; {cure}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan, nan
 from statistics import NormalDist
 from typing import Generic, TypeVar
 
@@ -36,7 +37,10 @@ _LEAST_SHARE, _LEAST_OWN = 0.05, 0.1
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A fitted constant in its own unit. low, high: its interval of 95 %. before: what it was."""
+    """A fitted constant in its own unit. low, high: its interval of 95 %. before: what it was.
+
+    The ends of the interval are NaN where there are as many constants as different times.
+    """
 
     name: str
     value: float
@@ -49,6 +53,10 @@ class Fitted:
         """True for NCCL's constants that divide bytes."""
         return self.name.endswith((".rate", ".turn"))
 
+    def interval(self, scale: float) -> str:
+        """Such as ``19.98 to 20``, in the unit of which `scale` make one of the constant's own."""
+        return "no interval" if isnan(self.low) else f"{self.low * scale:.4g} to {self.high * scale:.4g}"
+
 
 @dataclass(frozen=True)
 class Fit(Generic[Name]):
@@ -56,7 +64,8 @@ class Fit(Generic[Name]):
 
     values: every constant, kept ones among them. intervals: those of 95 %, of the fitted ones. predicted:
     seconds of every observation. residual: log(seen / predicted). weight: 0 (left out) to 1 per observation.
-    scale: spread of the residuals that count, such as 0.05 for 5 %.
+    scale: spread of the residuals that count, such as 0.05 for 5 %. Where there are as many constants as different
+    times, nothing is left over to judge by: scale and intervals are NaN.
     """
 
     values: Mapping[Name, float]
@@ -141,9 +150,13 @@ def fit(
             left = np.sort(np.abs(residual))[max(0, min(len(free), len(residual)) - 1) :]
             middle = max(_LEAST_SCALE, float(np.median(left)) / NormalDist().inv_cdf(0.75))
             reach = np.minimum(quantile * _errors(residual, shares, middle), _MOST_REACH)
+            weight = _biweight(residual / scale)
+            # Runs of one size have one prediction: further ones, such as in place, do not judge it.
+            if len(np.unique(np.log(predicted).round(9))) <= len(free):
+                scale, reach = nan, np.full(len(free), nan)
             ends = zip(free, phi - reach, phi + reach, strict=True)
             intervals = {name: (float(np.exp(low)), float(np.exp(high))) for name, low, high in ends}
-            return Fit(values, intervals, predicted, residual, _biweight(residual / scale), scale)
+            return Fit(values, intervals, predicted, residual, weight, scale)
         free = still
     return None
 
