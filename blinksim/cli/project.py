@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import ceil, lcm
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -603,6 +603,8 @@ def _notes(swept: Study, tables: Sequence[str], *, several: bool) -> list[str]:
         notes.append("a time that is less than that of fewer bytes was measured so")
     notes += origins(told, {*swept.varying()} <= {"size_bytes"})
     notes.append(", ".join(map("".join, held_at(rows).items())))
+    ways = dict.fromkeys(filter(None, map(methodcaller("get", "could_take_as"), rows)))
+    notes.append(f"could take in some rows {', in others '.join(ways)}; --csv says which" * (len(ways) > 1))
     if several:
         notes.append("what NCCL chooses is at its own rates; --rates takes one table for all")
     elif len(tables) == 1:

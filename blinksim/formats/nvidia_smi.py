@@ -320,6 +320,8 @@ def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
     table = replace(table, switches=switches, ports=ports | table.ports, source=said or table.source)
     found = _Builder(path, table, link_rates.load(rates)).build()
     source = [f"{table.source} in {Path(path).name}", *table.assumed(), *table.notes]
+    if "pcie" in found.collective_links and not table.ports:
+        source.append(f"assumed: PCIe 3.0 of 16 lanes for all {len(table.labels)} devices, as the table has no speeds")
     return replace(found, source="; ".join(source))
 
 

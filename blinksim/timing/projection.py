@@ -30,8 +30,9 @@ from pathlib import Path
 from blinksim import data_files
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError, one_of, unknown
+from blinksim.formats.shipped import machine_names
 from blinksim.graphs.connectivity import grouped, joined, summed
-from blinksim.machines import Question
+from blinksim.machines import Question, load
 from blinksim.results import Term, count, total
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry
@@ -540,12 +541,25 @@ def ranks_of(topology: Topology, nodes: int, ranks_per_node: int | None, preset:
     return members[0], others[0]
 
 
+def check_classes(preset: Preset, topology: Topology) -> None:
+    """Raises `InfeasibleError`, with machines that the preset holds for, if a link class that it needs is missing."""
+    needs = {preset.classes[role]: None for role in preset.uses if role in preset.classes}
+    needs.pop(FABRIC, None)
+    if lacking := [kind for kind in needs if kind not in topology.link_classes]:
+        known = (name for name in machine_names.names() if preset.rates in (None, *machine_names.rate_names(name)))
+        holds = ", ".join(name for name in known if needs.keys() <= {*load(name).link_classes})
+        has = f"{topology.name} has {', '.join(topology.link_classes)}"
+        why = f"{preset.name} holds for {holds}: it needs links of class {lacking[0]!r}, and {has}"
+        raise InfeasibleError(f"{why}; the model 'projection' derives its levels from the machine")
+
+
 def machine_constants(topology: Topology, members: Sequence[str], nodes: int, preset: Preset) -> Constants:
     """The preset's constants with the machine's bandwidths, bytes/s, where a link class stands for one.
 
     That is the slowest link of the class among those that idle GPUs do not end: all ranks work in step.
     Raises `InfeasibleError` if the machine lacks such a class.
     """
+    check_classes(preset, topology)
     constants = dict(preset.constants)
     idle = {*topology.holders} - set(members)
     for role in preset.uses:
@@ -555,10 +569,6 @@ def machine_constants(topology: Topology, members: Sequence[str], nodes: int, pr
                 out = ports(topology)
                 constants |= {role: out.bandwidth, "nics_per_node": Fraction(out.count)}
         elif kind is not None:
-            if kind not in topology.link_classes:
-                lacks = f"{preset.name} needs links of class {kind!r}, and {topology.name} has "
-                lacks += ", ".join(topology.link_classes)
-                raise InfeasibleError(f"{lacks}; the model 'projection' derives its levels from the machine")
             links = [link for link in topology.links if link.kind == kind]
             held = Counter(link.src for link in links)
             few, most = min(members, key=held.__getitem__), max(map(held.__getitem__, members))
@@ -653,6 +663,11 @@ class PresetModel(TimingModel):
         # A topology may be a cluster itself.
         nodes = question.nodes if node.nodes <= question.nodes else None
         return PresetModel(self.name, nodes, question.ranks_per_node), node
+
+    def at_its_rates(self, question: Question) -> Question:
+        """As `TimingModel.at_its_rates`, after the link classes: a machine without these has no such rates either."""
+        check_classes(self.preset, question.preferring_known(self.rates).node())
+        return super().at_its_rates(question)
 
     def check(self, question: Question) -> None:
         if question.members is not None or question.relays not in (None, NONE) or question.links is not None:

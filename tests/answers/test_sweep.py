@@ -802,3 +802,16 @@ def test_an_edit_that_no_machine_can_have_is_refused_before_the_work(edit: str) 
         "dgx1-v100", "allreduce", ["1MiB"], {"edit": ["none", "without gpu9"]}, algorithms="ring"
     ).rows()
     assert "unknown device" in lost["reason"]
+
+
+def test_programs_and_bare_links_in_one_table_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """Inside a node a program is timed with its launch, between nodes the links alone; each says so if asked alone."""
+    base = ["sweep", "h100", "allreduce", "--sizes", "25MiB", "--vary"]
+    legend = "could take in some rows as a program on the GPUs"
+    assert run([*base, "nodes=1,2"]) == 0
+    assert legend in capsys.readouterr().out
+    assert run([*base, "nodes=2,4"]) == 0
+    assert legend not in capsys.readouterr().out
+    for row in sweep("h100", "allreduce", ["25MiB"], {"nodes": [1, 2]}).rows():
+        alone = bs.project(Question("h100", nodes=row["nodes"]), "allreduce", "25MiB")
+        assert f", {row['could_take_as']}" in str(alone)

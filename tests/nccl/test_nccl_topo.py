@@ -698,3 +698,12 @@ def test_what_is_passed_over_is_named() -> None:
     assert plain.source == "NCCL topology file t.xml"
     with pytest.raises(FileError, match=r"names no GPU.*NCCL_TOPO_DUMP_FILE"):
         read_text(system(), "ndv4-topo.xml")
+
+
+def test_rates_that_the_file_does_not_say_are_named_with_how_many_have_them() -> None:
+    text = H200.read_text()
+    assert "assumed" not in read_text(text, "topo.xml").source
+    text = text.replace('link_speed="32.0 GT/s PCIe"', 'link_speed="Unknown"', 3).replace(' speed="10000"', "")
+    source = read_text(text, "topo.xml").source
+    assert "assumed: PCIe at 8 GT/s a lane of 3 devices without a speed in the file (gpu0 gpu1 gpu2)" in source
+    assert "assumed: 1.25 GB/s a port of 1 device without a speed in the file (net0)" in source

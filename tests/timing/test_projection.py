@@ -527,3 +527,10 @@ def test_levels_of_a_node_are_told_apart() -> None:
     found = bs.project("aurora", "allreduce", "875MB", model="projection")
     assert len({term.name for term in found.terms}) == len(found.terms) == 4
     assert "reduce-scatter in the node over mdfi" in {term.name for term in found.terms}
+
+
+def test_a_preset_of_another_machine_names_those_that_it_holds_for() -> None:
+    """Also where the machine lacks the preset's rates, which are of others too."""
+    for machine in ("p5", "dgx1-v100"):
+        with pytest.raises(InfeasibleError, match=r"holds for aurora: it needs links of class 'mdfi'"):
+            bs.rank(machine, "allreduce", "1GiB", model="aurora-projection")

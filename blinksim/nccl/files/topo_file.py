@@ -31,7 +31,7 @@ from types import MappingProxyType
 
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.nccl.families import BUS_ID, DEFAULT_SM, lines
-from blinksim.results import count
+from blinksim.results import count, names
 from blinksim.textio import link_rates, safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, word
 from blinksim.textio.text_files import read_words
@@ -271,6 +271,8 @@ class _Builder:
         self.nets: list[tuple[str, Fraction, float]] = []
         self.lost_lanes = 0
         self.remarks: dict[str, None] = {}
+        # Names of the devices whose rate the file does not say, by what is taken instead.
+        self.guessed = defaultdict[str, list[str]](list)
 
     def remark(self, text: str) -> None:
         """Notes what was taken for granted or passed over, once."""
@@ -324,6 +326,8 @@ class _Builder:
         lost = f", without {self.lost_lanes} NVLinks to GPUs that are not in it" if self.lost_lanes else ""
         if not present & {"nvlink", "xgmi"} and len(members) > 1 and min(gpu.sm for gpu in members) in _HAVE_NVLINK:
             self.remark(f"no NVLinks are listed: if the GPUs have some, this is a template. {CURE}")
+        for what, of in self.guessed.items():
+            self.remark(f"assumed: {what} of {count(len(of), 'device')} without a speed in the file ({names(of)})")
         lost += "".join(f"; {remark}" for remark in [*self.remarks][:8])
         machine = Topology(
             name=machine_name(Path(self.path).stem),
@@ -422,7 +426,7 @@ class _Builder:
         else:
             name = self.add_device(element, host, self.numbered("pcie", host), "pcie")
             self.bridges[(host, bus)] = (name, element)
-        self.add_pair(parent, name, "pcie", *self.pcie(element))
+        self.add_pair(parent, name, "pcie", *self.pcie(element, name))
         for child in element.named("pci"):
             self.add_pci(child, host, name, cpu)
 
@@ -430,8 +434,8 @@ class _Builder:
         """The next name such as ``pcie3``, counted for each host."""
         return f"{kind}{next(self.numbers[host, kind])}"
 
-    def pcie(self, element: Element) -> tuple[Fraction, int]:
-        """Rate of a lane and number of lanes of the link above a PCIe device."""
+    def pcie(self, element: Element, name: str) -> tuple[Fraction, int]:
+        """Rate of a lane and number of lanes of the link above the PCIe device `name`."""
         text = word(self.path, element, "link_speed", "")
         width = integer(self.path, element, "link_width", low=0, high=32, default=0)
         match = _PCIE_SPEED.fullmatch(text)
@@ -440,6 +444,8 @@ class _Builder:
         if speed not in self.rates.pcie or (match is None and not unknown):
             known = ", ".join(self.rates.pcie)
             raise fault(self.path, element, f"link_speed={text[:40]!r} is not PCIe's; known: {known} GT/s")
+        if unknown:
+            self.guessed[f"PCIe at {speed} GT/s a lane"].append(name)
         return self.rates.pcie[speed], width or self.rates.pcie_unknown_lanes
 
     def add_gpu(self, element: Element, pci: Element, host: int, cpu: str, bus: BusId) -> str:
@@ -468,6 +474,8 @@ class _Builder:
             rate = Fraction(megabits * 10**6, 8) if megabits > 0 else self.rates.net_unknown
             latency = safe_xml.number(self.path, net, "latency", low=0, high=10**6, default=0) * 1e-6
             name = self.add_device(net, host, f"net{dev}", "nic", {"dev": dev})
+            if megabits <= 0:
+                self.guessed[f"{format_rate(rate)} a port"].append(name)
             self.add_pair(adapter, name, "nic", rate)
             self.nets.append((name, rate, latency))
 
