@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 from blinksim.errors import InputError, one_of
+from blinksim.textio.text_files import read_words
 from blinksim.units import whole
 
 if TYPE_CHECKING:
@@ -136,7 +137,8 @@ class Collective:
         Raises `InputError` for an unknown name, a root given to a collective that has none, and for a traffic
         matrix that is missing, or given to another collective than alltoallv.
         """
-        name = spelt(text) if spelt(text) in _PROMISES else one_of("collective", text, _PROMISES)
+        if (name := spelt(text)) not in _PROMISES:
+            one_of("collective", text, _PROMISES, hint=read_words("collective").get(name, ""))
         if name == ALLTOALLV or traffic is not None:
             if root is not None:
                 raise InputError(f"{name} with a traffic matrix has no root; leave root= out")

@@ -41,6 +41,14 @@ def test_unknown_names_get_the_nearest() -> None:
         Collective("AllReduce")
 
 
+@pytest.mark.parametrize(
+    ("text", "instead"), [("barrier", "an allreduce of 8B"), ("send_recv", "a broadcast between two members")]
+)
+def test_what_libraries_have_beside_collectives_says_what_to_ask_for(text: str, instead: str) -> None:
+    with pytest.raises(InputError, match=f"unknown collective '{text}': known: .*takes what {instead} does"):
+        Collective.parse(text)
+
+
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_only_rooted_collectives_take_a_root(name: str) -> None:
     assert Collective.parse(name).root == 0

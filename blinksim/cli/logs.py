@@ -475,11 +475,8 @@ def _show_calibration(found: Calibration, logs: Sequence[str], again: str) -> No
         part = row.topology
         click.echo(f"  from {row.collective} of {least} to {most}, on {part.ranks} ranks: {names(part.members)}")
     wild = f", not counting {count(len(found.wild), 'wild time')} (all: --json)" if found.wild else ""
-    errors = UNJUDGED
-    if not isnan(found.spread):
-        middle, largest = (plain(100 * error, 2) for error in (found.median_error, found.largest_error))
-        errors = f"median error {middle} %, largest {largest} %"
-    click.echo(f"  {errors}{wild}")
+    middle, largest = (f"{plain(100 * error, 2)} %" for error in (found.median_error, found.largest_error))
+    click.echo(f"  {UNJUDGED if isnan(found.spread) else f'median error {middle}, largest {largest}'}{wild}")
     for row, sample, error in found.wild[:8]:
         took = f"{format_time(sample.time_s)}, {1 + error:.2g} times the fit"
         click.echo(f"    {row.collective} of {format_size(sample.size)} (line {sample.line}): {took}")

@@ -57,9 +57,8 @@ class Effort:
         """Raises `InfeasibleError` if that was too much."""
         self.left -= amount
         if self.left < 0:
-            why = "moves more data than can be followed chunk by chunk"
             cure = "Build it with fewer chunks, as algorithm=halving_doubling does, or for fewer GPUs"
-            raise InfeasibleError(f"{self.path}: {why}. {cure}")
+            raise InfeasibleError(f"{self.path}: moves more data than can be followed chunk by chunk. {cure}")
 
 
 OWN_DATA = -1

@@ -543,11 +543,9 @@ def ranks_of(topology: Topology, nodes: int, ranks_per_node: int | None, preset:
 
 def check_classes(preset: Preset, topology: Topology) -> None:
     """Raises `InfeasibleError`, with machines that the preset holds for, if a link class that it needs is missing."""
-    needs = {preset.classes[role]: None for role in preset.uses if role in preset.classes}
-    needs.pop(FABRIC, None)
-    if lacking := [kind for kind in needs if kind not in topology.link_classes]:
-        known = (name for name in machine_names.names() if preset.rates in (None, *machine_names.rate_names(name)))
-        holds = ", ".join(name for name in known if needs.keys() <= {*load(name).link_classes})
+    needs = {preset.classes.get(role, FABRIC) for role in preset.uses} - {FABRIC}
+    if lacking := sorted(needs - {*topology.link_classes}):
+        holds = ", ".join(name for name in machine_names.names() if needs <= {*load(name).link_classes})
         has = f"{topology.name} has {', '.join(topology.link_classes)}"
         why = f"{preset.name} holds for {holds}: it needs links of class {lacking[0]!r}, and {has}"
         raise InfeasibleError(f"{why}; the model 'projection' derives its levels from the machine")
@@ -665,7 +663,7 @@ class PresetModel(TimingModel):
         return PresetModel(self.name, nodes, question.ranks_per_node), node
 
     def at_its_rates(self, question: Question) -> Question:
-        """As `TimingModel.at_its_rates`, after the link classes: a machine without these has no such rates either."""
+        """As of other models; a machine without the link classes has no such rates either, and says the former."""
         check_classes(self.preset, question.preferring_known(self.rates).node())
         return super().at_its_rates(question)
 

@@ -64,9 +64,8 @@ class ConstantsFit(Generic[Rates]):
         rows = []
         for one in self.constants:
             unit, scale = ("GBps", 1e-9) if one.is_rate else ("s", 1.0)
-            figures = keyed(one, "value low high before")
-            scaled = {f"{key}_{unit}": value and value * scale for key, value in figures.items()}
-            rows.append({"constant": one.name, **scaled})
+            figures = keyed(one, "value low high before").items()
+            rows.append({"constant": one.name} | {f"{key}_{unit}": x and x * scale for key, x in figures})
         return {"rows": rows, "kept": list(self.kept), "error": keyed(self.error, "median p90 points")}
 
 
@@ -112,8 +111,8 @@ def _stated(
             value, low, high, before = 1 / value, 1 / high, 1 / low, 1 / before
         constants.append(Fitted(name.replace(".byte", ".rate"), value, low, high, before))
     kept = tuple(name.replace(".byte", ".rate") for name in start if name not in found.intervals)
-    error = FitError.of(list(found.predicted), [time.seconds for time in times])
-    error = FitError(math.nan, math.nan, error.points) if math.isnan(found.scale) else error
+    # NaN where the scale is.
+    error = FitError.of(list(found.predicted + 0 * found.scale), [time.seconds for time in times])
     return error, tuple(constants), kept
 
 
@@ -155,11 +154,10 @@ def _with(rates: NcclRates, fitted: Mapping[str, float]) -> NcclRates:
     for name in LINES:
         line: NcclLine = getattr(rates, name)
         start_s, hop_s = fitted.get(f"{name}.start", line.start_s), fitted.get(f"{name}.hop", line.hop_s)
-        line = replace(line, start_s=digits(start_s), hop_s=digits(hop_s))
+        lines[name] = replace(line, start_s=digits(start_s), hop_s=digits(hop_s))
         if f"{name}.byte" in fitted:
             # What ran had as many channels as NCCL takes: what one carries does not show.
-            line = replace(line, rate=digits(1 / fitted[f"{name}.byte"]), channel=None)
-        lines[name] = line
+            lines[name] = replace(lines[name], rate=digits(1 / fitted[f"{name}.byte"]), channel=None)
     turn = digits(1 / fitted["simple.turn"]) if "simple.turn" in fitted else rates.turn
     rooted = digits(fitted.get("simple.rooted_start", rates.rooted_start_s))
     return replace(rates, **lines, turn=turn, rooted_start_s=rooted)
@@ -325,15 +323,13 @@ class Calibration(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per link class, with units in the keys; None where the measurements say nothing."""
-        rows: dict[str, dict[str, Any]] = {}
-        for kind in dict.fromkeys(p.kind for p in self.parameters):
-            rows[kind] = {"class": kind}
+        rows = list[dict[str, Any]]()
+        for kind, own in grouped((p.kind, p) for p in self.parameters).items():
+            rows.append({"class": kind})
             for what, key, scale in (("bandwidth", "GBps", 1e-9), ("alpha", "s", 1.0)):
-                found = next((p for p in self.parameters if (p.kind, p.name) == (kind, what)), None)
-                for part, value in keyed(found, "value low high").items():
-                    end = "" if part == "value" else f"_{part}"
-                    rows[kind][f"{what}{end}_{key}"] = value and value * scale
-        return list(rows.values())
+                found = keyed(next((p for p in own if p.name == what), None), "=value _low=low _high=high")
+                rows[-1] |= {f"{what}{end}_{key}": x and x * scale for end, x in found.items()}
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
