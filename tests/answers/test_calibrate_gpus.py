@@ -47,6 +47,8 @@ TRUTH = with_values(
     [6e-6, 0.8e-6, 300e9, 1.5e-6, 1e-6],
 )
 TRUTH = replace(TRUTH, ports=replace(TRUTH.ports, into=300e9 * 400 / 368))
+# To simulate these takes longer than to simulate the other 38 of the forty runs.
+SLOWEST = [Case(4, "allreduce", name, "simple", 2**30) for name in ("direct", "two_shot")]
 
 
 @dataclass
@@ -238,10 +240,17 @@ def test_the_recipe_for_held_out_runs(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_forty_runs_of_two_and_four_gpus_predict_eight() -> None:
-    """From round guesses; the bounds are those of a prototype that was written apart from this."""
-    runs = chosen()
-    assert len(runs) == 40
+@pytest.mark.parametrize(
+    ("left_out", "every"), [pytest.param(SLOWEST, 3, id="few"), pytest.param((), 1, id="all", marks=pytest.mark.alike)]
+)
+def test_forty_runs_of_two_and_four_gpus_predict_eight(left_out: Sequence[Case], every: int) -> None:
+    """From round guesses; the bounds are those of a prototype that was written apart from this.
+
+    left_out: the fit has to do without these. every: of the runs of eight GPUs, in the order of their files, each so
+    many-th is predicted.
+    """
+    runs = [one for one in chosen() if one[0] not in left_out]
+    assert len(runs) == 40 - len(left_out)
     with processes() as evaluate:
         fitted = fit_execution([case for case, _ in runs], [time for _, time in runs], GUESSES, evaluate)
     # The catalogue's are fitted to all runs of 2 to 8 GPUs.
@@ -249,7 +258,8 @@ def test_forty_runs_of_two_and_four_gpus_predict_eight() -> None:
     assert known is not None
     for name in CONSTANTS:
         assert attrgetter(name)(fitted.rates) == pytest.approx(attrgetter(name)(known), rel=0.6), name
-    errors = [abs(predict(case, fitted.rates) / time - 1) for case, time in measured().items() if case.gpus == 8]
-    assert len(errors) > 200
+    eight = [(case, time) for case, time in measured().items() if case.gpus == 8]
+    assert len(eight) > 200
+    errors = [abs(predict(case, fitted.rates) / time - 1) for case, time in eight[::every]]
     assert np.median(errors) < 0.04
     assert np.quantile(errors, 0.9) < 0.15
