@@ -493,7 +493,7 @@ def test_a_lost_adapter_costs_as_much_where_another_node_lacks_gpus() -> None:
     """The cluster waits for its slowest node, of whatever GPUs others have."""
     nic, card = "without n1.nic0", "without n3.card2"
     whole, one, gpus, both = (
-        answer(bs.load("aurora", nodes=4, edits=edits), Collective("allreduce"), [2_000_000_000])[0].time_s
+        taken(bs.Question("aurora", nodes=4, edits=edits), "allreduce", [2_000_000_000])[0].time_s
         for edits in ((), (nic,), (card,), (nic, card))
     )
     assert one > 1.01 * whole
