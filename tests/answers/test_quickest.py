@@ -415,7 +415,7 @@ def test_lost_adapters(machine: str, nodes: int, collective: str, lost: dict[int
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_any_lost_adapters(data: st.DataObject) -> None:
     machine = data.draw(st.sampled_from(["p6-b300", "p5en", "l40s-pcie", "polaris", "hgx-h100", "p3dn", "dgx1-v100"]))
     nodes, collective = data.draw(st.integers(2, 5)), data.draw(st.sampled_from(COLLECTIVES))
