@@ -204,7 +204,7 @@ def test_side_channels_from_rates_fitted_without_them(
 @given(times=st.lists(st.floats(1e-7, 1e3), min_size=3, max_size=12), start=st.integers(0, 34))
 @example(times=[1.0, 1.0, 4.0], start=11)
 @example(times=[1.0, 1e-7, 1e-7], start=11)
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_any_times_end_in_figures_or_are_refused(times: list[float], start: int) -> None:
     topology = load("dgx1-v100").select(["gpu0", "gpu3"])
     samples = tuple(Sample(2 ** (start + number), time) for number, time in enumerate(times))

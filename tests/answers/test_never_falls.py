@@ -248,7 +248,7 @@ def test_a_machine_without_a_gpu_is_one_whose_other_gpus_take_part(
     asked=st.sampled_from(["allreduce", "allgather", "alltoall"]),
     data=st.data(),
 )
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_lost_gpus_leave_the_members_that_are_left(machine: str, nodes: int, asked: str, data: st.DataObject) -> None:
     """Of whichever nodes they are: the time, its interval and whether it was published."""
     every = bs.load(machine, nodes=nodes).members
