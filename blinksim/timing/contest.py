@@ -282,9 +282,9 @@ _HOSTS = 0.97
 # From hand to hand l40s-pcie and hgx-h800 hold 0.80 of the bound, p3dn 0.85, gb300-nvl72 0.90. Other trees hold
 # 0.33 on l40s-pcie, 0.73 on p3dn, and 0.91 on the others, where it gains nothing.
 _HANDS = 0.8
-# Ranks of the nodes on which algorithms are timed first, where there are four times as many nodes or more. On twelve
-# machines, for five collectives and five sizes, none takes a thousandth less on these more nodes, but for the one
-# whose members take turns: of it some idle where nodes are few, and it takes down to 0.26 of that.
+# Ranks of the nodes on which algorithms are timed first, where there are four times as many nodes or more. On
+# twelve machines, for five collectives and five sizes, none takes a thousandth less on these more nodes, but for
+# the one whose members take turns: of it some idle where nodes are few, and it takes down to 0.26 of that.
 _FIRST_RANKS = 64
 _IN_TURNS = "locality_bruck"
 # Ranks from which packed trees are tried first.
@@ -549,7 +549,7 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
 
 
 def _enter_host_trees(contest: Contest, sizes: Collection[int], say: Say) -> None:
-    """Enters packed trees where those of one host or device serve all: they then cost less than anything else."""
+    """Enters packed trees where those of one host or device serve all: they then cost less than all else."""
     packed, job, aim = REGISTRY["packed"], (contest.topology, contest.collective), contest.bound.rate
     if contest.topology.ranks <= _MANY or not packed.supports(contest.collective.name):
         return
@@ -570,13 +570,14 @@ def first_nodes(topology: Topology) -> Topology | None:
     if not 1 < nodes <= topology.nodes // 4 or node_group(topology) is None:
         return None
     there = topology.device_nodes < nodes
-    own = {of: tuple(x for x in getattr(topology, of) if there[topology.index[x]]) for of in ("members", "relays")}
+    roles = {"members": topology.members, "relays": topology.relays}
+    own = {of: tuple(name for name in names if there[topology.index[name]]) for of, names in roles.items()}
     used = there[topology.link_columns.src] & there[topology.link_columns.dst]
     return among(topology, there, used, nodes=nodes, **own)
 
 
 def _on_first_nodes(contest: Contest, sizes: Collection[int], say: Say) -> dict[str, dict[int, float]]:
-    """Seconds for each size that algorithms take at least, as they do on the first nodes of many; none of few nodes."""
+    """Seconds for each size that algorithms take at least: what they do on the first nodes of many."""
     part, collective = first_nodes(contest.topology) if contest.only_best else None, contest.collective
     if part is None or collective.root >= part.ranks or collective.personalized:
         return {}

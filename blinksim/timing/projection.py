@@ -542,7 +542,7 @@ def ranks_of(topology: Topology, nodes: int, ranks_per_node: int | None, preset:
 
 
 def check_classes(preset: Preset, topology: Topology) -> None:
-    """Raises `InfeasibleError`, with machines that the preset holds for, if a link class that it needs is missing."""
+    """Raises `InfeasibleError`, which names machines that have them, without the link classes of a preset."""
     needs = {preset.classes.get(role, FABRIC) for role in preset.uses} - {FABRIC}
     if lacking := sorted(needs - {*topology.link_classes}):
         holds = ", ".join(name for name in machine_names.names() if needs <= {*load(name).link_classes})
@@ -663,7 +663,7 @@ class PresetModel(TimingModel):
         return PresetModel(self.name, nodes, question.ranks_per_node), node
 
     def at_its_rates(self, question: Question) -> Question:
-        """As of other models; a machine without the link classes has no such rates either, and says the former."""
+        """As of other models; a machine without the link classes says so, as it has no such rates either."""
         check_classes(self.preset, question.preferring_known(self.rates).node())
         return super().at_its_rates(question)
 

@@ -64,8 +64,8 @@ class Fit(Generic[Name]):
 
     values: every constant, kept ones among them. intervals: those of 95 %, of the fitted ones. predicted:
     seconds of every observation. residual: log(seen / predicted). weight: 0 (left out) to 1 per observation.
-    scale: spread of the residuals that count, such as 0.05 for 5 %. Where there are as many constants as different
-    times, nothing is left over to judge by: scale and intervals are NaN.
+    scale: spread of the residuals that count, such as 0.05 for 5 %. Where there are as many constants as
+    different times, nothing is left over to judge by: scale and intervals are NaN.
     """
 
     values: Mapping[Name, float]
