@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from math import nan
 from typing import Any, Literal
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -92,18 +94,48 @@ def compare(comparison: Comparison, most: int | None = None, y: str = "algbw") -
 def compare_machines(comparison: MachineComparison, y: str = "busbw") -> Figure:
     """What a collective takes on several machines with their libraries, each line in its interval.
 
+    Of one size a row for each, beside what the best schedule could take and the bound.
+
     y: ``algbw``, ``busbw`` or ``time``.
     """
-    shown_as = style.measure(y)
+    shown_as, values = style.measure(y), list[float]()
+    sizes = sorted({one.size for answers in comparison.answers.values() for one in answers})
+    if not sizes[1:]:
+        return _rows(comparison, sizes[0], shown_as)
     drawn, axes = style.figure(_WIDTH)
-    values = list[float]()
     for place, (name, answers) in enumerate(comparison.answers.items()):
         # Dashes leave a line that lies below them to be seen.
         look = {"color": style.look(place)["color"], "linestyle": style.DASHES[place % len(style.DASHES)]}
         look["label"] = f"{style.plain(name)}, {len(answers[0].members)} GPUs"
         values += _with_library(axes, answers, shown_as, look)
-    sizes = [one.size for answers in comparison.answers.values() for one in answers]
-    _finished(axes, sorted({*sizes}), shown_as, values, f"{comparison.collective} with the machines' libraries")
+    bases = {one.details["basis"] for answers in comparison.answers.values() for one in answers}
+    note = f"bands: {SHARE} runs" + "; dots: measured" * ("measured" in bases)
+    _finished(axes, sizes, shown_as, values, f"{comparison.collective} with the machines' libraries", note)
+    return drawn
+
+
+def _rows(comparison: MachineComparison, size: int, shown_as: style.Measure) -> Figure:
+    """A row for each machine: what its library takes in its interval, what could be, and the bound."""
+    names = [f"{style.plain(name)}, {len(one.members)} GPUs" for name, [one] in comparison.answers.items()]
+    drawn, axes = style.figure(_WIDTH, max(2.2, 1.5 + 0.45 * len(names)))
+    rows = list[list[float]]()
+    for [one] in comparison.answers.values():
+        factor = float(busbw_factor(one.collective.name, len(one.members)))
+        others = one.could and one.could.best, one.least
+        could_s, least_s = (getattr(other, "time_s", nan) for other in others)
+        seconds = one.low_s, one.high_s, one.time_s, could_s, least_s
+        rows.append([shown_as.of(size / time_s, size, factor) for time_s in seconds])
+    low, high, takes, could, bound = np.array(rows).T
+    places, colour = np.arange(len(names)), _LIBRARY
+    axes.barh(places, high - low, height=0.5, left=low, color=colour, alpha=0.25, label=f"{SHARE} runs")
+    axes.vlines(takes, places - 0.25, places + 0.25, color=colour, linewidth=2.2, label="takes with library")
+    axes.plot(could, places, "D", color=_SEARCHED, label="could take (best schedule)")
+    axes.vlines(bound, places - 0.42, places + 0.42, color="#000000", linestyle="--", label="bound")
+    axes.set(xlim=(0, 1.07 * np.nanmax(rows)), xlabel=shown_as.label)
+    axes.xaxis.set_major_formatter(partial(style.number, column=shown_as.column))
+    style.row_axis(axes, names)
+    style.title(axes, f"{comparison.collective} of {format_size(size)} with the machines' libraries", _WIDTH)
+    style.legend(axes)
     return drawn
 
 

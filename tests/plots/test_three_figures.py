@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import blinksim as bs
+from blinksim.collective import busbw_factor
 
 
 @pytest.mark.parametrize("measure", ["time", "busbw"])
@@ -61,11 +62,27 @@ def test_machines_that_take_as_long_are_both_seen() -> None:
 
 def test_a_picture_of_one_size_shows_marks_and_intervals() -> None:
     """A line through one point has no length, and a band no width."""
-    one: Any = bs.plot.compare(bs.compare(bs.load("p5", nodes=8), "allreduce", ["1GiB"])).axes[0]
-    several: Any = bs.plot.compare_machines(bs.compare_machines(["p5", "a3-mega"], "allreduce", ["1GiB"], nodes=8))
-    for axes, lines, bands in ((one, 3, 1), (several.axes[0], 2, 2)):
-        assert len(axes.get_lines()) == lines
-        assert all(line.get_marker() in ("o", "_") and line.get_markevery() != [] for line in axes.get_lines())
-        heights = [np.array(part.vertices)[:, 1] for band in axes.collections for part in band.get_paths()]
-        assert len(heights) == bands
-        assert all(end.max() > end.min() for end in heights)
+    axes: Any = bs.plot.compare(bs.compare(bs.load("p5", nodes=8), "allreduce", ["1GiB"])).axes[0]
+    assert len(axes.get_lines()) == 3
+    assert all(line.get_marker() in ("o", "_") and line.get_markevery() != [] for line in axes.get_lines())
+    heights = [np.array(part.vertices)[:, 1] for band in axes.collections for part in band.get_paths()]
+    assert len(heights) == 1
+    assert all(end.max() > end.min() for end in heights)
+
+
+@pytest.mark.parametrize("y", ["busbw", "time"])
+def test_machines_at_one_size_have_a_row_each(y: str) -> None:
+    found = bs.compare_machines(["p5", "a3-mega"], "allreduce", ["1GiB"], nodes=8)
+    axes: Any = bs.plot.compare_machines(found, y).axes[0]
+    takes, bound = ([path.vertices[0, 0] for path in lines.get_paths()] for lines in axes.collections)
+    could, bars = (
+        axes.get_lines()[0].get_xdata(),
+        [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches],
+    )
+    rows: Any = enumerate(found.answers.values())
+    for place, [one] in rows:
+        shown = [bound[place], could[place], *sorted(bars[place])[:: 1 if y == "time" else -1], takes[place]]
+        seconds = [one.least.time_s, one.could.best.time_s, one.low_s, one.high_s, one.time_s]
+        factor = float(busbw_factor("allreduce", 64)) * 2**30 / 1e9
+        assert shown == pytest.approx(seconds if y == "time" else [factor / time_s for time_s in seconds])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["p5, 64 GPUs", "a3-mega, 64 GPUs"]
