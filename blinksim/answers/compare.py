@@ -589,8 +589,14 @@ class MachineComparison(Result):
 
     @property
     def caveat(self) -> str:
-        """Why the times at the largest size are not like with like; empty if they are."""
-        held = grouped((_HELD_BY[last.details["published"]], name) for name, (*_, last) in self.answers.items())
+        """Why the times at the largest size are not like with like; empty if they are.
+
+        Of machines whose bound is above the times of the quickest one it makes no difference.
+        """
+        last = {name: answers[-1] for name, answers in self.answers.items()}
+        most_s = next(iter(self._first(-1).values())).high_s
+        near = {name: one for name, one in last.items() if one.least is None or one.least.time_s <= most_s}
+        held = grouped((_HELD_BY[one.details["published"]], name) for name, one in near.items())
         words = "; ".join(f"{how} for {', '.join(same)}" for how, same in held.items())
         return f"not like with like: {words}; do not choose by this difference" * (len(held) > 1)
 

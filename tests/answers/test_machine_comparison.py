@@ -454,3 +454,14 @@ def test_an_algorithm_that_cannot_run_is_listed_beside_those_that_can(capsys: py
         assert capsys.readouterr().out.splitlines()[0] == both.splitlines()[0]
         assert run([command, *edited, *more, "bucket"]) == 3
         assert "bucket needs the links of a torus" in capsys.readouterr().err
+
+
+def test_what_cannot_be_quickest_is_not_held_against_what_may() -> None:
+    """The bound of the box without switches is above any time of the others, whatever its own time rests on."""
+    found = bs.compare_machines(["h100", "a100", "l40s-pcie"], "allreduce", ["1GiB"])
+    least = {name: one.least for name, [one] in found.answers.items()}
+    assert least["l40s-pcie"] is not None
+    assert least["l40s-pcie"].time_s > found.answers["h100"][0].high_s
+    assert found.sentence().startswith("allreduce of 1 GiB: h100 is quickest")
+    assert "caveat" not in found.to_dict()
+    assert "caveat" in bs.compare_machines(["a100", "l40s-pcie"], "allreduce", ["1KiB"]).to_dict()
