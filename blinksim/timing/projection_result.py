@@ -186,7 +186,7 @@ class Projection(Rates, Result):
     @property
     def launches(self) -> bool:
         """True if the time counts that a program is launched on the GPUs."""
-        return bool(self.executor) or any(term.limit == "launch" for term in self.terms)
+        return bool(self.executor) or any(term.limit == "launch" and term.time_s > 0 for term in self.terms)
 
     @property
     def runs_as(self) -> str:

@@ -188,7 +188,9 @@ def test_programs_on_narrower_links_are_not_quicker(size: int) -> None:
     times = [found.best.time_s for found in could if found is not None]
     assert len(times) == 3
     assert times[0] <= CLOSE * times[1] <= CLOSE**2 * times[2]
-    assert all(found.best.runs_as.startswith("as a program on the GPUs") for found in could if found is not None)
+    # Times of many bytes on links hold more than those of programs, and then count no launches.
+    programs = [found.best.runs_as.startswith("as a program on the GPUs") for found in could if found is not None]
+    assert programs == [True, size < 2**30, size < 2**30]
 
 
 @pytest.mark.parametrize(
