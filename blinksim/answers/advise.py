@@ -305,7 +305,7 @@ class Advice(Result):
             through = f"{format_time(best.time_s)} by {best.algorithm} through relays"
             return f"{what}, at least {through}; {self.carried_by}"
         if not self.runs:
-            return f"{what}, which reads no schedules"
+            return f"{what}, which reads no schedules{' of several nodes' * (library == 'RCCL')}"
         if best.time_s * WORTH > (own := own_time(found, self.part)):
             alone = f"on the links alone {library}'s schedule takes {format_time(own)}"
             return f"{what}; {alone}, and no known one is a tenth quicker"

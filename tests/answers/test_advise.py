@@ -172,7 +172,12 @@ def test_where_nccl_does_not_run() -> None:
     check(found)
     assert (found.loadable, found.other) == (None, None)
     assert found.best.algorithm == "hierarchical_trees"
-    assert "with oneCCL, which reads no schedules" in found.sentence()
+    assert found.sentence().endswith("with oneCCL, which reads no schedules")
+
+
+def test_rccl_reads_schedules_of_one_node_only() -> None:
+    found = advise(load("mi300x", nodes=2).select(), size="256MiB")
+    assert found.sentence().endswith("with RCCL, which reads no schedules of several nodes")
 
 
 @pytest.mark.parametrize("collective", ["allgather", "broadcast", "alltoall"])
