@@ -415,7 +415,7 @@ def advise(
     question = replace(question, rates=rates or question.rates)
     library = Library(multicast=multicast).at(question)[0]
     # What comes next is loaded where the quickest cannot be written out.
-    rivals = replace(schedules(question, wanted, [size]), only_best=False)
+    rivals = schedules(question, wanted, [size], only_best=False)
     [found] = answer(question, wanted, [size], library=library, contest=rivals)
     chosen = library.bounded(wanted)[0]
     best = Option.quickest(rivals, found)

@@ -345,9 +345,9 @@ def compare(
     ordered = sizes_of(SIZES if sizes is None else sizes)
     if isinstance(model, Library) or (algorithms is None and model is None and search is None and not others):
         asked, wanted = machine if isinstance(machine, Question) else Question(machine), Collective.of(collective)
-        rivals = schedules(asked, wanted, ordered, report)
+        every = schedules(asked, wanted, ordered, report, only_best=False)
         figures = partial(answer, asked, wanted, ordered, report, model)
-        every = replace(rivals, only_best=False)
+        rivals = replace(every, only_best=True)
         said = rivals.refused, rivals.left_out, simulating(every)
         timed = partial(lambda of: [one.could.projections if one.could else () for one in figures(of)], every)
         return Comparison(rivals.topology, wanted, ordered, timed, *said, answers=tuple(figures(rivals)))

@@ -28,7 +28,7 @@ from blinksim.nccl.tuner.tuner import predict
 from blinksim.results import Result, Term, count, keyed, names, refused_words, table
 from blinksim.textio.text_files import read_words
 from blinksim.timing import model_registry as models
-from blinksim.timing.contest import CandidateLike, Contest, ceiling_of, least_time_of
+from blinksim.timing.contest import CandidateLike, Contest, Say, ceiling_of, least_time_of
 from blinksim.timing.library_model import GUESSES, Library, sent_by
 from blinksim.timing.measured.public_tables import LAUNCHED
 from blinksim.timing.measured_constants import uncovered
@@ -684,16 +684,16 @@ def project(
 
 
 def schedules(
-    question: Question, collective: Collective, sizes: Sequence[int], report: Callable[[str], None] | None = None
+    question: Question, collective: Collective, sizes: Sequence[int], report: Say | None = None, only_best: bool = True
 ) -> Contest:
     """Schedules at measured rates, timed as programs where the constants of those are known, else on the links.
 
-    Without candidates, and with the reason as why `best` is refused, if there are none.
+    Without candidates, and with the reason as why `best` is refused, if there are none. only_best: as in `Contest`.
     """
     part = replace(question.preferring_known(MEASURED), collective=collective).part()
     model = models.schedule_model(LINKS_ONLY if uncovered(part) else "execution-closed")
     try:
-        return model.contest(part, collective, None, report, sizes, only_best=True)
+        return model.contest(part, collective, None, report, sizes, only_best=only_best)
     except InfeasibleError as error:
         return Contest(part, collective, model, ceiling_of(part, collective), refused={BEST: str(error)})
 
