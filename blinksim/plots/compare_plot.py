@@ -126,9 +126,9 @@ def _rows(comparison: MachineComparison, size: int, shown_as: style.Measure) -> 
         seconds = one.low_s, one.high_s, one.time_s, could_s, least_s
         rows.append([shown_as.of(size / time_s, size, factor) for time_s in seconds])
     low, high, takes, could, bound = np.array(rows).T
-    places, colour = np.arange(len(names)), _LIBRARY
-    axes.barh(places, high - low, height=0.5, left=low, color=colour, alpha=0.25, label=f"{SHARE} runs")
-    axes.vlines(takes, places - 0.25, places + 0.25, color=colour, linewidth=2.2, label="takes with library")
+    places = np.arange(len(names))
+    axes.barh(places, high - low, height=0.5, left=low, color=_LIBRARY, alpha=0.25, label=f"{SHARE} runs")
+    axes.vlines(takes, places - 0.25, places + 0.25, color=_LIBRARY, linewidth=2.2, label="takes with library")
     axes.plot(could, places, "D", color=_SEARCHED, label="could take (best schedule)")
     axes.vlines(bound, places - 0.42, places + 0.42, color="#000000", linestyle="--", label="bound")
     axes.set(xlim=(0, 1.07 * np.nanmax(rows)), xlabel=shown_as.label)

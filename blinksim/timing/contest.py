@@ -583,7 +583,8 @@ def _on_first_nodes(contest: Contest, sizes: Collection[int], say: Say) -> dict[
         return {}
     few = replace(contest.among({}), topology=part, bound=ceiling_of(part, collective))
     for entry in candidates(collective.name):
-        if entry.name != _IN_TURNS and not too_large(entry, part, collective):
+        # Nothing is known of how those of users grow.
+        if entry.name != _IN_TURNS and not entry.file and not too_large(entry, part, collective):
             _enter(few, entry, sizes, say)
     best = {size: few.at(size).candidates for size in sizes}
     return {name: {s: SAFE * cost(best[s][name], s).time_s for s in sizes} for name in few.candidates}

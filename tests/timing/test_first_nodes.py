@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import blinksim as bs
+from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import ON_TREES
 from blinksim.timing.contest import Contest, first_nodes
 from blinksim.timing.model_registry import schedule_model
@@ -57,3 +60,13 @@ def test_few_nodes_have_no_first_ones(machine: str, nodes: int) -> None:
 
 def test_nodes_that_are_not_alike_have_no_first_ones() -> None:
     assert first_nodes(bs.load("mi300x", nodes=128, edits=["without n5.nic0"]).select()) is None
+
+
+def test_an_algorithm_of_a_user_is_built_on_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows whether more nodes make it quicker."""
+    monkeypatch.setattr("blinksim.algorithms.registry.REGISTRY", registry := REGISTRY.copy())
+    monkeypatch.setattr("blinksim.timing.contest.REGISTRY", registry)
+    part = bs.load("mi300x", nodes=32).select()
+    assert "double_binary" in contest_on(part, "broadcast", only_best=True).left_out
+    registry["double_binary"] = replace(registry["double_binary"], file="own.py")
+    assert "double_binary" in contest_on(part, "broadcast", only_best=True).candidates
