@@ -128,8 +128,12 @@ def at_once(options: Bound | Project | Synth, of_one: str, *, why: bool = True, 
         raise InputError("give --group, such as 0,1:allreduce:64MiB, or --mesh, such as 2x4, with or without --axis")
     question, wanted = question_of(options.machine or "", options.where), options.collective or "allreduce"
     with Working(f"bounding groups on {options.machine}"):
-        mesh = mesh_groups(asked.mesh, question.whole().ranks, asked.axis) if asked.mesh else []
-        found = study.together(question, [*asked.groups, *mesh], wanted, size)
+        order = question.member_names(question.whole())
+        mesh = mesh_groups(asked.mesh, len(order), asked.axis) if asked.mesh else []
+        groups = (",".join(order[int(place)] for place in one.split(",")) for one in mesh)
+        # A mesh is of the members in their order; other groups name theirs.
+        machine = replace(question, members=None, ranks_per_node=None) if mesh else question
+        found = study.together(machine, [*asked.groups, *groups], wanted, size)
         sized = found.groups[0].size is not None
         time_s = simulate(found, int(sum(found.amounts))).time_s if sized else None
     command = click.get_current_context().info_name
@@ -145,7 +149,7 @@ def at_once(options: Bound | Project | Synth, of_one: str, *, why: bool = True, 
     again = command_line(helped, (options.collective or "") + of_each) + typed_options(asked)
     lines, faults = [found.why() if why else found.text()], found.faults() if command == "synth" else []
     lines += [f"  simulated side by side, their schedules take {format_time(time_s)}"] if sized and time_s else []
-    lines += [_alone(question, found)] if command == "project" else []
+    lines += [_alone(machine, found)] if command == "project" else []
     verdict = "NOT correct" if faults else "right, each by itself and all at once"
     lines += [f"  verified {verdict}", *faults] if command == "synth" else []
     said = question.described(found.machine) | found.to_dict() | ({} if time_s is None else {"simulated_s": time_s})
@@ -510,11 +514,8 @@ def _place_mesh(options: Place, mesh: str) -> None:
         sizes = options.size and [parse_size(size) for size in options.size.split(",")]
         found = place_mesh(question.whole(), mesh, options.collective, sizes[0] if sizes and not sizes[1:] else sizes)
     described = question.described(found.machine) | {"collective": found.collective.name, "count": found.machine.ranks}
-
-    best = found.best.members
-    groups = [",".join(best[int(place)] for place in one.split(",")) for one in mesh_groups(mesh, len(best))]
-    again = "".join(f" --group {typed(one)}" for one in groups)
-    text = f"{as_typed(found.text())}\nnext: blinksim bound {command_line(question, options.collective)}{again}"
+    again = command_line(replace(question, members=",".join(map(str, found.numbers))), options.collective)
+    text = f"{as_typed(found.text())}\nnext: blinksim bound {again} --mesh {mesh}"
     answer("place", lambda: described | found.to_dict(), lambda: click.echo(text), found.rows)
 
 

@@ -179,7 +179,7 @@ class GroupOptions(Options):
       groups: Several at once: members, collective and size of each, such as 0,1:allreduce:64MiB. With sizes
           they end together, without any they have the same rate. --relays idle are GPUs of no group, --relays
           others those of other groups too.
-      mesh: All groups of a device mesh at once, such as 2x4, the last axis innermost.
+      mesh: All groups of a device mesh at once, such as 2x4, the last axis innermost: of --members, in their order.
       axis: Of the mesh: the groups along this axis only, counted from 0.
     """
 

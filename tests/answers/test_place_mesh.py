@@ -133,7 +133,25 @@ def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(words) == 0
     following = capsys.readouterr().out.splitlines()[-1].removeprefix("next: blinksim ").split()
     assert run([*following, "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["rows"]) == 6
+    groups = json.loads(capsys.readouterr().out)["rows"]
+    assert [one["rate_exact"] for one in groups] == ["50"] * 6
+    # The last axis is innermost: the first four of the order are a group.
+    assert best["members"][:4] in [one["members"] for one in groups]
+
+
+def test_a_mesh_of_some_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bound", "dgx1-v100", "--members", "3,2,1,0", "--mesh", "2x2", "--axis", "1", "--json"]) == 0
+    assert [one["members"] for one in json.loads(capsys.readouterr().out)["rows"]] == [
+        ["gpu3", "gpu2"],
+        ["gpu1", "gpu0"],
+    ]
+    assert (
+        run(["project", "hgx-h100", "allreduce", "64MiB", "--nodes", "2", "--ranks-per-node", "4", "--mesh", "2x4"])
+        == 0
+    )
+    assert "GPU 0 of n0-1" in capsys.readouterr().out
+    assert run(["bound", "dgx1-v100", "--members", "0-3", "--mesh", "2x4"]) == 2
+    assert "the product of its sides must be 4" in capsys.readouterr().err
 
 
 def test_what_to_set_names_the_gpus_of_the_machine() -> None:
