@@ -10,7 +10,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
-from strategies import renamed, topologies
+from strategies import clusters_with_nics, renamed, topologies
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.project import contest
@@ -36,7 +36,11 @@ SIZES = st.integers(10, 24).map(lambda power: 2**power)
 @st.composite
 def machines(draw: st.DrawFn, max_devices: int = 6, *, relays: bool = False) -> Topology:
     """Random machines whose links have latencies and overheads, the same for all or each its own."""
-    topology = draw(topologies(max_devices=max_devices, relays=relays))
+    return draw(with_delays(draw(topologies(max_devices=max_devices, relays=relays))))
+
+
+@st.composite
+def with_delays(draw: st.DrawFn, topology: Topology) -> Topology:
     alike = draw(st.booleans())
     latency, overhead = draw(DELAYS), draw(DELAYS)
     links = []
@@ -81,6 +85,14 @@ def check_simulated(topology: Topology, collective: Collective, size: int, *, se
 @given(st.data())
 def test_quick_algorithms(data: st.DataObject) -> None:
     topology = data.draw(machines())
+    check_simulated(topology, data.draw(collectives(topology)), data.draw(SIZES), searches=False)
+
+
+@settings(max_examples=12)
+@given(st.data())
+def test_several_nodes(data: st.DataObject) -> None:
+    """Messages inside two or three nodes, and over adapters between them."""
+    topology = data.draw(with_delays(data.draw(clusters_with_nics())))
     check_simulated(topology, data.draw(collectives(topology)), data.draw(SIZES), searches=False)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
@@ -146,8 +146,7 @@ class CrossingPairs(Theorem):
 
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
-        names = [device.name for device in facts.topology.devices]
-        return [(tuple(name for device, name in enumerate(names) if device in part),) for part in _parts(facts)]
+        return _places(facts, _parts(facts))
 
     def there(self, time: int) -> int:
         return carried(*waits(self.facts, self.part), time)
@@ -174,8 +173,7 @@ def waits(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
     start = np.where(src == starts, overhead, away[ranks].T)
     onward = [(facts.latency[link], facts.onward(facts.dst[link])) for link in links]
     end = [[min(latency + reached[taker], LONG) for taker in takers] for latency, reached in onward]
-    messages = spreading(facts, part)
-    jumps = messages.jumps(len(takers)) if messages else [0, *[LONG] * (len(takers) - 1)]
+    jumps = _heard_in(facts, part)
     # heard (k, rank): until a rank has heard from k + 1 outside. reached (rank, j): until it has told j
     # inside.
     heard = np.sort(apart[~inside], axis=0)
@@ -390,15 +388,32 @@ def spreading(facts: Delays, inside: frozenset[int] | None = None) -> Spreading 
 
 
 @lru_cache(maxsize=64)
-def _unlike_sources(facts: Delays) -> list[str]:
+def _heard_in(facts: Delays, part: frozenset[int]) -> list[int]:
+    """When the 1st, 2nd, … rank of a part has heard at the earliest from one that knows at 0; `LONG` for never.
+
+    If the part has ranks of several nodes, they hear no sooner than as many ranks of the whole machine, from one of
+    whichever node.
+    """
+    node, found = facts.topology.device_nodes, spreading(facts, part)
+    ranks = [device for device in facts.ranks if device in part]
+    jumps = found.jumps(len(ranks)) if found else [0, *[LONG] * (len(ranks) - 1)]
+    if len({*node[ranks].tolist()}) == 1 or not facts.only_ranks_hold:
+        return jumps
+    starts = {*node[facts.topology.member_places[facts.unlike()]].tolist()}
+    told = (_told(facts, frozenset(np.flatnonzero(node == one).tolist())) for one in starts)
+    sooner = map(min, zip(*(sorted(inside + outside) for inside, outside in told), strict=True))
+    return [max(both) for both in zip(jumps, sooner, strict=False)]
+
+
+@lru_cache(maxsize=64)
+def _unlike_sources(facts: Delays) -> list[int]:
     """The ranks that have something for every other rank; of those with like links one."""
 
     def sort(device: int) -> tuple[tuple[int, int, int], ...]:
         links = facts.first_hops(device)
         return tuple(sorted((facts.rate[e], facts.overhead[e], facts.closes(e) or 0) for e in links))
 
-    names = zip(facts.ranks, facts.topology.members, strict=True)
-    alike = grouped((sort(device), name) for device, name in names if device in facts.owners)
+    alike = grouped((sort(device), device) for device in facts.ranks if device in facts.owners)
     return [first for first, *_ in alike.values()]
 
 
@@ -414,6 +429,12 @@ def _unlike_nodes(facts: Delays) -> tuple[frozenset[int], ...]:
         part = frozenset(devices[one])
         found.setdefault((frozenset(rows.items()), len(part & ranks), facts.owners <= part), part)
     return (*found.values(),) if len({node[rank] for rank in ranks}) > 1 else ()
+
+
+def _places(facts: Delays, parts: Iterable[Container[int]]) -> list[Place]:
+    """Parts of the machine by the names of their devices."""
+    names = [device.name for device in facts.topology.devices]
+    return [(tuple(name for device, name in enumerate(names) if device in part),) for part in parts]
 
 
 class OfSpreading(Theorem):
@@ -447,7 +468,7 @@ class OneStep(OfSpreading):
 
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
-        return [((name,),) for name in _unlike_sources(facts)]
+        return _places(facts, ([source] for source in _unlike_sources(facts)))
 
     def there(self, time: int) -> int:
         total = 0
@@ -517,10 +538,7 @@ class NodesInformed(Informed):
 
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
-        devices = facts.topology.devices
-        first = next(devices[rank].node for rank in facts.ranks if rank in facts.owners)
-        several = len({devices[rank].node for rank in facts.ranks}) > 1
-        return [(tuple(device.name for device in devices if device.node == first),)] if several else []
+        return _places(facts, [part for part in _unlike_nodes(facts) if part & facts.owners][:1])
 
     def table(self, time: int) -> dict[str, Any]:
         inside, outside = ([microseconds(jump) for jump in jumps] for jumps in self.jumps)
@@ -576,10 +594,11 @@ class Coverage(Theorem):
         if not 0 < self.ranks < n or not blocks:
             raise InputError(f"coverage says nothing about {collective} there")
         self.bytes, self.must = Fraction(self.size * blocks, n), self.block * blocks * self.ranks
-        # Many links are alike.
-        self.links = Counter((facts.rate[link] * n, facts.idle(link)) for link in _crossing(facts, self.part))
-        found = spreading(facts, self.part)
-        self.jumps = [0] if found is None else found.jumps(self.ranks)
+        # Many links are alike, and many ranks are informed at once.
+        links = Counter((facts.rate[link] * n, facts.idle(link)) for link in _crossing(facts, self.part))
+        self.jumps = _heard_in(facts, self.part)
+        self.links = [(rate * times * many, idle + jump) for (rate, idle), times in links.items() if idle is not None
+                      for jump, many in Counter(self.jumps).items()]  # fmt: skip
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
@@ -587,16 +606,14 @@ class Coverage(Theorem):
 
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
-        """All but one source, and nodes that the root is not in."""
-        names = [device.name for device in facts.topology.devices]
-        found: list[Place] = [(tuple(name for name in names if name != one),) for one in _unlike_sources(facts)]
-        nodes = (part for part in _unlike_nodes(facts) if not facts.owners <= part)
-        return [*found, *((tuple(names[device] for device in sorted(part)),) for part in nodes)]
+        """All but one source, and of a node and all else what the root is not in."""
+        every, nodes = frozenset(range(len(facts.topology.devices))), _unlike_nodes(facts)
+        parts = [every - {source} for source in _unlike_sources(facts)]
+        return _places(facts, [*parts, *(p for one in nodes for p in (one, every - one) if not facts.owners <= p)])
 
     def there(self, time: int) -> int:
         # Of each link the integral of how many are informed by what time is left.
-        alike = [(rate * times, idle) for (rate, idle), times in self.links.items() if idle is not None]
-        return sum(rate * max(0, time - idle - jump) for rate, idle in alike for jump in self.jumps)
+        return sum(rate * max(0, time - wait) for rate, wait in self.links)
 
     def table(self, time: int) -> dict[str, Any]:
         return {"informed_us": [microseconds(jump) for jump in self.jumps]}

@@ -16,7 +16,7 @@ sizes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache, partial
@@ -25,7 +25,7 @@ from math import ceil
 from typing import Any
 
 from blinksim.bounds.bound_result import NOTHING, of_blocks
-from blinksim.bounds.certificates import Certificate, Phases, differing, known_devices, shown
+from blinksim.bounds.certificates import Certificate, Phases, differing, known_devices, listed, shown
 from blinksim.bounds.claims import as_list, as_object, names, proved
 from blinksim.bounds.compute import best_known
 from blinksim.bounds.time import certificates, link_prices, message_counts
@@ -96,9 +96,10 @@ class Clock(TimeCertificate):
         sums do not prove it.
         """
         facts = delays(topology, collective)
-        given, taken = (_known(topology, names) for names in ends)
-        if {*given} & {*taken} or not given or not taken:
-            raise InputError("a clock needs sources and sinks, and no rank can be both")
+        rank = {name: number for number, name in enumerate(topology.members)}
+        if not all(ends) or not rank.keys() >= known_devices(topology, (*ends[0], *ends[1])):
+            raise InputError("a clock needs ranks as sources and as sinks, and no rank can be both")
+        given, taken = ([rank[name] for name in names] for names in ends)
         shown = [0] * len(topology.devices)
         known_devices(topology, clocks)
         for name, value in clocks.items():
@@ -123,7 +124,7 @@ class Clock(TimeCertificate):
 
     def words(self, topology: Topology) -> str:
         """One sentence with the ranks and what must get from one to the other."""
-        ends = f"from {_some(self.sources)} to {_some(self.sinks)}"
+        ends = f"from {listed(self.sources)} to {listed(self.sinks)}"
         return f"in less than {in_words(self.time)} the links cannot carry {amount(self.needed)} {ends}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,21 +132,6 @@ class Clock(TimeCertificate):
         clocks = {name: certificates.microseconds(value) for name, value in self.clocks}
         sums = {"carried_bytes_exact": str(self.carried), "needed_bytes_exact": str(self.needed)}
         return super().to_dict() | keyed(self, "sources sinks clocks_us", clocks_us=clocks) | sums
-
-
-def _known(topology: Topology, names: Iterable[str]) -> list[int]:
-    """The ranks of members by name."""
-    rank = {name: number for number, name in enumerate(topology.members)}
-    found = list[int]()
-    for name in names:
-        if name not in rank or rank[name] in found:
-            raise InputError(f"{name} is no rank of {topology.name}, or named twice")
-        found.append(rank[name])
-    return found
-
-
-def _some(members: tuple[str, ...]) -> str:
-    return members[0] if len(members) == 1 else f"{len(members)} ranks" if len(members) > 3 else ", ".join(members)
 
 
 # Pairs of sources and sinks that are searched, the most promising first, and devices up to which they are.
