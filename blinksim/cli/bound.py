@@ -146,7 +146,7 @@ def at_once(options: Bound | Project | Synth, of_one: str, *, why: bool = True, 
     # Once relays are named, the schedules are what is left to ask for.
     following, saved = (command, "") if helped is not question else ("synth", " -o schedule.json")
     of_each = "" if size is None else f" {size}" if following == "project" else f" --size {size}"
-    again = command_line(helped, (options.collective or "") + of_each) + typed_options(asked)
+    again = command_line(helped, f"{options.collective or ''}{of_each}".strip()) + typed_options(asked)
     lines, faults = [found.why() if why else found.text()], found.faults() if command == "synth" else []
     lines += [f"  simulated side by side, their schedules take {format_time(time_s)}"] if sized and time_s else []
     lines += [_alone(machine, found)] if command == "project" else []

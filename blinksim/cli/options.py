@@ -334,7 +334,8 @@ def explain(options: Help) -> None:
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.formats.shipped.machine_names import ALIASES, names, outline
 
-    word, root = " ".join(options.words), click.get_current_context().find_root()
+    word = re.sub("(?i)^what('s| is| are) (an? |the )?|[?]$", "", " ".join(options.words))
+    root = click.get_current_context().find_root()
     formatter = root.make_formatter()
     glossary = text_files.read_text(data_files.folder("docs") / "glossary.md")
     meant = {name: f"the algorithm {name}: {entry.summary}" for name, entry in REGISTRY.items()}

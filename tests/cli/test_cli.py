@@ -107,6 +107,8 @@ def test_help_of_a_command_that_is_a_word_has_both(capsys: pytest.CaptureFixture
         ("world_size", "their number n"),
         ("nvls", "NVSwitches add what GPUs read"),
         ("rails", "the NICs with the same number"),
+        ("What is an allreduce?", "every rank gets the sum"),
+        ("what are rails", "the NICs with the same number"),
         ("ring", "the last to the first"),
         ("rings", "the most rings"),
         ("link class", "nvlink"),

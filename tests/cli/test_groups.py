@@ -71,6 +71,8 @@ def test_project_says_the_same_in_few_lines(
     few, many = (one.pop("text") for one in answers)
     assert [one.pop("command") for one in answers] == ["project groups", "bound groups"]
     assert answers[0] == answers[1]
+    assert run(["synth", "full:8@50GB/s", "--mesh", "2x4", "--size", "1MiB"]) == 0
+    assert "next: blinksim synth full:8@50GB/s --size 1MiB" in capsys.readouterr().out
     *said, library, following = few
     assert {*said} < {*many}
     assert len(few) <= 9
