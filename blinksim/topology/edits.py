@@ -262,10 +262,10 @@ def degrade(topology: Topology, target: str, **changes: Any) -> Topology:
         if after.bandwidth > before.bandwidth:
             share = topology.of_nominal.get(before.kind, 1)
             raised = " to ".join(format_rate(link.bandwidth / share) for link in (before, after))
+            raised += f", lanes={after.lanes} of {format_rate(after.lane_bandwidth / share)}"
             raise InputError(f"degrade {target} would raise {before.name} from {raised}; use replace for that")
         if after.latency + after.overhead < before.latency + before.overhead:
-            quicker = f"degrade {target} would make messages over {before.name} quicker"
-            raise InputError(f"{quicker}; use replace for that")
+            raise InputError(f"degrade {target} would make {before.name} quicker; use replace for that")
     return _noted(topology, edited, "degrade", target, **changes)
 
 

@@ -184,6 +184,6 @@ def require_connected(
         cures.append("relays=idle (forwards through GPUs that are not members)")
     if not cures and idle and others and joins(whole.link_classes, idle):
         cures.append("links=all together with relays=idle")
-    cure = f"{' or '.join(cures)} would connect them" if cures else "no link or idle GPU of this machine connects them"
+    cure = f"{' or '.join(cures)} would connect them" if cures else "no link or idle GPU does: take one part alone"
     used = f"{', '.join(classes)} {'does' if len(classes) == 1 else 'do'}" if classes else "an empty set of links does"
     raise InfeasibleError(f"{part.name}: {used} not connect the members: {parts}; {cure}")

@@ -88,7 +88,7 @@ def test_edits_reach_the_fabric_that_will_join_copies() -> None:
     box = replace(box, fabric=Fabric("switch", ("a", "b"), "net", 8 * G, planes=2))
     slow = box.edit("degrade net bandwidth=2GB/s").replicate(2)
     assert {x.bandwidth for x in slow.links if x.kind == "net"} == {2 * G}
-    with pytest.raises(InputError, match=r"would raise .* from 8 GB/s to 9 GB/s"):
+    with pytest.raises(InputError, match=r"would raise .* from 8 GB/s to 9 GB/s, lanes=1 of 9 GB/s; use"):
         box.edit("degrade net bandwidth=9GB/s")
     with pytest.raises(InputError, match="leave the link out"):
         box.edit("replace net lanes=0")
@@ -132,7 +132,7 @@ def test_degrade_never_gives_more() -> None:
     # A message that waits less is no damage, whatever else becomes slower.
     [link] = V.links_between("gpu0", "gpu3")
     assert link.latency > 0
-    with pytest.raises(InputError, match=re.escape("make messages over gpu0->gpu3 (nvlink) quicker; use replace")):
+    with pytest.raises(InputError, match=re.escape("make gpu0->gpu3 (nvlink) quicker; use replace")):
         V.degrade("gpu0-gpu3", lanes=1, latency=link.latency / 2)
     assert V.degrade("gpu0-gpu3", latency=2 * link.latency).links_between("gpu0", "gpu3")[0].latency == 2 * link.latency
 
