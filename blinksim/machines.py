@@ -391,9 +391,13 @@ def _from_yaml(path: Path, rates: str) -> Topology:
     if head.source.startswith(known_gpus.RECORDED) and rates in (MEASURED, "nccl"):
         return known_gpus.with_constants(machine_yaml.read(path), rates)
     known = [*head.rate_names(), *(name for name, found in tables.items() if found.machine in ("", head.name))]
-    has = names([name for name in machine_names.names() if rates in machine_names.rate_names(name)], ", ")
+    has = names(_having(rates), ", ")
     hint = f"({f'{rates} is of {has}; ' * bool(has)}or a rates file, such as rates.yaml)"
     raise unknown(f"rates for {head.name}:", rates, known, hint=hint)
+
+
+# Asked for wherever a table that a machine may lack is preferred.
+_having = lru_cache(lambda rates: [name for name in machine_names.names() if rates in machine_names.rate_names(name)])
 
 
 def _from_form(name: str, rates: str) -> Topology | None:

@@ -472,7 +472,7 @@ _ENDINGS = (".json", ".json.gz", ".xml")
 
 def ready_names() -> list[str]:
     """The names of the schedules that come with blinksim, sorted."""
-    return [path.stem for path in data_files.files("schedules", "*.json")]
+    return sorted(data_files.files("schedules", "*.json"))
 
 
 def located(path: str | os.PathLike[str]) -> str | os.PathLike[str]:

@@ -228,7 +228,7 @@ class Library(TimingModel):
         """Nodes that take part; NCCL's model plans for one where all are alike."""
         return self._planned[0].nodes or len(set(self.machine.device_nodes[self.machine.member_places].tolist()))
 
-    @property
+    @cached_property
     def ranks(self) -> int:
         """GPUs that take part."""
         return len(self.machine.members) * (self._planned[0].nodes or 1)
@@ -647,9 +647,8 @@ class Library(TimingModel):
             rates = [s / neighbor._taken(collective, s).time_s for s in sizes.tolist()]
             least_s = min((sizes / np.maximum.accumulate(rates))[sizes >= size])
             ratios[math.log(neighbor.ranks)] = math.log(least_s / base.time_s)
-            each, same = neighbor.ranks // neighbor.nodes, neighbor.nodes == self.nodes
-            where, kind = " a node" * (self.nodes > 1), self.machine.device(self.machine.members[0]).kind
-            told = f"{count(each, kind.replace('gpu', 'GPU'))}{where}" if same else count(neighbor.nodes, "node")
+            each = count(neighbor.ranks // neighbor.nodes, self.machine.unit) + " a node" * (self.nodes > 1)
+            told = each if neighbor.nodes == self.nodes else count(neighbor.nodes, "node")
             jobs.append(told + f" of {neighbor._name}" * (neighbor._name != self._name))
             # Far from its published sizes a job is no surer than its own time there.
             there = neighbor._taken(collective, size)
@@ -686,9 +685,8 @@ class Library(TimingModel):
         They have another number of nodes with as many GPUs each, or of GPUs in one node. Where nobody
         published any, as many nodes, with another number of GPUs each of which others were published.
         """
-        cells = (one for one in self._published_of(self._runs_of) if not one.set.members)
-        wanted = collective.name, self.nodes > 1
-        told = [one for one in filter(self.published, cells) if (one.collective, one.nodes > 1) == wanted]
+        wanted, cells = (collective.name, self.nodes > 1, ""), self._published_of(self._runs_of)
+        told = [x for x in cells if (x.collective, x.nodes > 1, x.set.members) == wanted and self.published(x)]
         alike = [one for one in told if self.nodes == 1 or one.gpus * self.nodes == self.ranks * one.nodes]
         jobs = {one.gpus: one.nodes for one in alike}
         jobs = jobs or {one.gpus // one.nodes * self.nodes: self.nodes for one in told}
@@ -699,9 +697,8 @@ class Library(TimingModel):
     def _lesser(self, collective: Collective) -> list[Library]:
         """Machines with such nodes that send no more to others, if times were published of these, not of this one."""
         names = (self._name, *library_rates.kin_of(self._name)) if self._name else ()
-        told = {of for of in names for one in self._published_of(of) if one.nodes > 1 and self.published(one)}
-        each = self.ranks // self.nodes
-        alike = (self._beside(self.nodes, each, of) for of in names if of in told and self._name not in told)
+        told = [of for of in names if any(x.nodes > 1 and self.published(x) for x in self._published_of(of))]
+        alike = (self._beside(self.nodes, self.ranks // self.nodes, of) for of in told if self._name not in told)
         found = [one for one in alike if one._network == self._network]
         return [one for one in found if one.bounded(collective)[2].rate <= self.bounded(collective)[2].rate]
 
@@ -721,7 +718,7 @@ class Library(TimingModel):
             # What is lent is no surer than where it was measured.
             lent = self._spread(AGAIN, size)
             spread = replace(spread, low=min(spread.low, lent.low), high=max(spread.high, lent.high))
-        if known.error and not any(row[:2] == (known.owner, EXPECTED) for row in library_rates.spreads()):
+        if known.error and (known.owner, EXPECTED) not in library_rates.spreads():
             # Constants are no surer than the times that they were fitted to, where no other rig says how far
             # off they are: of normal errors of which half are within 1, eight in ten are within 1.9.
             off = 1 + 1.9 * known.error.median
@@ -841,7 +838,7 @@ class Library(TimingModel):
 
         With such switches and calls launched as these.
         """
-        adds = any(device.reads for device in self.machine.devices)
+        adds = "reduce_into_reader" in self.machine.in_network
         return public_tables.chosen_freely(name, adds, self.multicast, self.set_up, aside)
 
     def _of_this_job(self, cells: Sequence[Cell], apart: bool = False) -> list[Cell]:

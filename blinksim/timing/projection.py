@@ -315,7 +315,7 @@ def load_preset(name: str) -> Preset:
 def presets() -> ChainMap[str, Preset]:
     """The presets of models/ by name, behind those of other files that have been read."""
     found = dict[str, Preset]()
-    for path in data_files.files("models", "*projection.yaml"):
+    for path in data_files.files("models", "*projection.yaml").values():
         for preset in read_presets(path):
             if preset.name in found:
                 raise FileError(path, f"a second preset is called {preset.name!r}; give it another name")

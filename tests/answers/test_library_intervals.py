@@ -456,7 +456,7 @@ def test_spreads_are_quantiles_of_the_cells() -> None:
                     ratios[machine].append(math.log(cell.time_s / found.time_s))
                 elif known is not None and "nearest relative" in known.origin:
                     ratios[machine].append(math.log(cell.time_s / known.time_s))
-    spread = library_rates.spreads()["all", "again", "one node", "below 32 KiB"]
+    spread = library_rates.spreads()["all", "again"]["one node", "below 32 KiB"]
     assert spread.cells == sum(map(len, ratios.values())) > 600
     alike = math.lcm(*map(len, ratios.values()))
     logs = np.concatenate([np.repeat(own, alike // len(own)) for own in ratios.values()])

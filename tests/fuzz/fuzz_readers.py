@@ -67,14 +67,14 @@ def machines() -> list[str]:
         machine_yaml.write(bs.load(name))
         for name in ("ring:3@25GB/s", "torus:2x2", "switch:3", "mesh:2x2", "dgx1-v100")
     ]
-    return small + [path.read_text(encoding="utf-8") for path in data_files.files("topologies")]
+    return small + [path.read_text(encoding="utf-8") for path in data_files.files("topologies").values()]
 
 
 @cache
 def rates() -> list[str]:
     nvlink = "nvlink: {bandwidth: 22.9GB/s, latency: 1us, overhead: 1us}"
     own = f"name: x\nmachine: dgx1-v100\nsource: a log\nclasses:\n  {nvlink}\n"
-    return [own, *(path.read_text(encoding="utf-8") for path in data_files.files("models/rates"))]
+    return [own, *(path.read_text(encoding="utf-8") for path in data_files.files("models/rates").values())]
 
 
 @cache

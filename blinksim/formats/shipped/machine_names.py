@@ -25,7 +25,7 @@ _AMBIGUOUS = dict(read_rows(_OF_SEVERAL, lambda row: (row["name"], row["machines
 
 def names() -> list[str]:
     """The names of the catalogue's machines, sorted."""
-    return sorted(path.stem for path in data_files.files("topologies"))
+    return sorted(data_files.files("topologies"))
 
 
 def outline(name: str) -> Outline:
@@ -56,7 +56,7 @@ def catalogue_file(name: str) -> Path:
     lowered = name.lower()
     if few := _AMBIGUOUS.get(lowered, name.split(",") if "," in name else ()):
         raise InputError(f"{name!r} is more than one machine; say {' or '.join(few)}, or compare them")
-    known = {path.stem.lower(): path for path in data_files.files("topologies")}
+    known = {stem.lower(): path for stem, path in data_files.files("topologies").items()}
     wanted = ALIASES.get(lowered, lowered)
     if wanted not in known:
         from blinksim.topology.shapes import FORMS
@@ -70,4 +70,4 @@ def catalogue_file(name: str) -> Path:
 
 def shared_rates() -> dict[str, RateTable]:
     """The tables beside the models, by the name of their file."""
-    return {path.stem: rate_tables.read(path) for path in data_files.files("models", "rates/*.yaml")}
+    return {stem: rate_tables.read(path) for stem, path in data_files.files("models", "rates/*.yaml").items()}

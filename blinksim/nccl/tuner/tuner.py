@@ -78,7 +78,7 @@ class Constants:
 
 def versions() -> list[str]:
     """The versions of NCCL whose figures lie in models/, oldest first."""
-    names = [path.stem.removeprefix(_PREFIX) for path in data_files.files("models", f"{_PREFIX}*.yaml")]
+    names = [stem.removeprefix(_PREFIX) for stem in data_files.files("models", f"{_PREFIX}*.yaml")]
     return sorted(names, key=lambda version: [int(part) for part in version.split(".")])
 
 

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -263,20 +263,21 @@ def relatives(lent: str = "rates") -> dict[str, tuple[str, str]]:
 
 
 @cache
-def spreads() -> dict[tuple[str, str, str, str], Spread]:
-    """All spreads by machine, and one each of references, `SCOPES` and `SIZE_STEPS`.
+def spreads() -> dict[tuple[str, str], dict[tuple[str, str], Spread]]:
+    """All spreads by machine and reference, then by one each of `SCOPES` and `SIZE_STEPS`.
 
     `EVERY` stands for all machines together; a library for its own and those, by partial pooling.
     """
 
-    def spread(row: dict[str, str]) -> tuple[tuple[str, str, str, str], Spread]:
-        key = row["machine"], row["what"], row["scope"], row["sizes"]
+    def spread(row: dict[str, str]) -> tuple[tuple[str, str], tuple[tuple[str, str], Spread]]:
         low, middle, high = (float(row[name]) for name in ("low", "middle", "high"))
-        return key, Spread(int(row["cells"]), low, middle, high)
+        found = Spread(int(row["cells"]), low, middle, high)
+        return (row["machine"], row["what"]), ((row["scope"], row["sizes"]), found)
 
-    return dict(_table("spreads.csv", spread, "row of a spread"))
+    return {key: dict(found) for key, found in grouped(_table("spreads.csv", spread, "row of a spread")).items()}
 
 
+@lru_cache(maxsize=4096)
 def spread_at(machine: str, library: str, network: str, what: str, scope: str, size: int) -> Spread:
     """How published times compare with a reference at a size, interpolated between the sizes of `SIZE_STEPS`.
 
@@ -287,8 +288,8 @@ def spread_at(machine: str, library: str, network: str, what: str, scope: str, s
     known = list[tuple[float, int, list[float]]]()
     for turn, (_, sizes) in zip(TURNS, SIZE_STEPS, strict=True):
         names = [machine, f"{library} over {network}", library, EVERY]
-        near_ones = [*((name, what, scope, sizes) for name in names), (EVERY, what, SEVERAL, sizes)]
-        own, *others = map(spreads().get, near_ones)
+        near_ones = [*((name, scope) for name in names), (EVERY, SEVERAL)]
+        own, *others = (spreads().get((name, what), {}).get((of, sizes)) for name, of in near_ones)
         if near := next(filter(None, others), None):
             ends = own if own and what in GUESSED else near
             figures = [ends.low, ends.middle, ends.high]
