@@ -15,10 +15,9 @@ def folder(name: str) -> Path:
     Raises `MissingError` if the installation lacks it.
     """
     package = Path(__file__).parent
-    installed = package / "_data" / name
+    installed, checkout = package / "_data" / name, package.parent
     if installed.is_dir():
         return installed
-    checkout = package.parent
     if (checkout / "pyproject.toml").is_file() and (checkout / name).is_dir():
         return checkout / name
     raise MissingError(f"blinksim's data folder {name!r} is not at {installed}; install blinksim again")

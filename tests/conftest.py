@@ -32,7 +32,7 @@ settings.load_profile("quick")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Beside what is marked, cases that slow.txt lists run in `make test-all`, and those of alike.txt in `test-every`.
 
-    These are all of a sort but the quick ones, and two of every three that take half a second.
+    These are the slower half of the cases of a sort, if they take two seconds, and two of every three of half a second.
     """
     slow, alike = (
         frozenset((Path(__file__).parent / name).read_text(encoding="utf-8").splitlines())

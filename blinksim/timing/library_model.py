@@ -359,7 +359,7 @@ class Library(TimingModel):
         told = *others, *self._of_this_job(self._published_of(self._name, aside=True))
         rest = [one for one in told if one.collective == taken.collective.name and self.published(one)]
         if rest and taken.details["basis"] not in _PUBLISHED:
-            one = min(rest, key=lambda one: abs(math.log(one.size / taken.size)))
+            one = min(rest, key=lambda one: (abs(math.log(one.size / taken.size)), one.set.quality))
             who = f"other GPUs, {one.set.members}," if one in others else f"with {one.set.algorithm} it"
             who = "a run that was reported as slow" if one.set.quality == SLOW else who
             origin += f"; {who} took {format_time(one.time_s)} for {format_size(one.size)}"
@@ -731,7 +731,12 @@ class Library(TimingModel):
 
     @cached_property
     def _network(self) -> str:
-        """The class of the links between nodes, also of nodes that are joined already; empty if there are none."""
+        """The class of the links between nodes, also of nodes that are joined already; empty if there are none.
+
+        Of one node ``pcie``, if NCCL's rings take it.
+        """
+        if self.nodes == 1 and self.prediction and self.prediction.ring.type_intra != "NVL":
+            return "pcie"
         columns, node = self.machine.link_columns, self.machine.device_nodes
         apart = columns.kind[node[columns.src] != node[columns.dst]].tolist()
         return self.machine.fabric.kind if self.machine.fabric else columns.classes[apart[0]] if apart else ""

@@ -132,7 +132,7 @@ class NcclTuner(TimingModel):
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
         """NCCL's own, by its words (``ring``, ``tree``, ``nvls`` …), and ``nccl``, the choice of NCCL itself."""
-        timed = (row.algorithm for row in self.prediction(topology).rows if row.collective == collective.name)
+        timed = (row.algorithm for row in self.prediction(topology).model.rows if row.collective == collective.name)
         return (*dict.fromkeys(timed), CHOICE)
 
     def times(

@@ -59,7 +59,7 @@ KEPT = ("all", "other sizes", "nothing", "other sets", "other jobs")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "octaves", [pytest.param(3, id="few sizes"), pytest.param(1, id="all sizes", marks=pytest.mark.alike)]
+    "octaves", [pytest.param(4, id="few sizes"), pytest.param(1, id="all sizes", marks=pytest.mark.alike)]
 )
 def test_intervals_hold_as_often_as_they_say(octaves: int) -> None:
     """Published cells in the package, each beside an interval made without it: by machine, band and nodes.
@@ -833,10 +833,13 @@ def test_between_nodes_of_the_same_links_and_network_runs_of_either_are_those_of
 
 
 def test_a_report_of_what_is_slow_is_named_and_makes_no_answer() -> None:
-    """Three and four nodes of p4d were published by a report on slow buses only; so was GB200 in rings."""
+    """Three and four nodes of p4d were published by a report on slow buses only; so was GB200 in rings.
+
+    And a host of RTX 4090, six times as slow as another, is in no interval that is made from the other.
+    """
     slow = [(name, one) for name in public_tables.machines() for one in public_tables.cells(name)]
     slow = [(name, one) for name, one in slow if one.set.quality == "D"]
-    assert {name for name, _ in slow} == {"p4d.24xlarge", "gb200-nvl8"}
+    assert {name for name, _ in slow} == {"p4d.24xlarge", "gb200-nvl8", "rtx-4090-pcie"}
     for name, cell in slow:
         asked = bs.Question(name, nodes=cell.nodes)
         known, unknown = (
@@ -848,7 +851,8 @@ def test_a_report_of_what_is_slow_is_named_and_makes_no_answer() -> None:
         )
         assert (known.time_s, known.details["basis"]) == (unknown.time_s, unknown.details["basis"])
         assert ("reported as slow took" in known.details["origin"]) == (name == "p4d.24xlarge" and cell.nodes != 2)
-        assert known.details["interval_low_s"] <= cell.time_s <= known.details["interval_high_s"]
+        inside = known.details["interval_low_s"] <= cell.time_s <= known.details["interval_high_s"]
+        assert inside or (name == "rtx-4090-pcie" and cell.time_s > known.time_s)
 
 
 @pytest.mark.parametrize("each", [1, 2, 12])
@@ -924,3 +928,19 @@ def test_a_published_time_below_the_bound_is_not_called_measured() -> None:
     assert held.details["basis"] == "scaled"
     assert held.details["origin"].startswith("the bound, as links cannot carry it in ")
     assert model._held(found).details["basis"] == "measured"
+
+
+def test_nodes_that_pcie_joins_are_no_surer_than_the_boxes_that_were_measured() -> None:
+    """Of two hosts of eight RTX 4090 one takes six times as long as the other: both are inside where none is known."""
+    model = Library(published=lambda _: False, constants=False).at(bs.Question("rtx-4090-pcie"))[0]
+    cells = [one for one in public_tables.cells("rtx-4090-pcie") if one.size >= 2**26]
+    ends = [_ends(model, cell) for cell in cells]
+    inside = [low <= cell.time_s <= high for cell, (low, high) in zip(cells, ends, strict=True)]
+    assert {cell.set.name for cell in cells} == {"pan-4090-n8", "pan-4090-n8-slow"}
+    assert np.mean(inside) > 0.8
+    # 20 GB/s of bus bandwidth: ai-dynamo/aiconfigurator, two L40S. Where NVLink joins them nothing is wider.
+    found, joined = (bs.project(bs.load(name).select([0, 1]), "allreduce", 2**30) for name in ("l40s", "hgx-h100"))
+    assert isinstance(found, bs.Answer)
+    assert isinstance(joined, bs.Answer)
+    assert found.low_s < 2**30 / 20e9 < found.high_s
+    assert found.high_s / found.low_s > 4 > 1.5 > joined.high_s / joined.low_s

@@ -78,7 +78,7 @@ def test_channels(title: str) -> None:
 @pytest.mark.parametrize("title", TITLES)
 def test_table_and_choices(title: str) -> None:
     prediction = predicted(title)
-    cells = {(row.collective, row.algorithm, row.protocol): row for row in prediction.rows}
+    cells = {(row.collective, row.algorithm, row.protocol): row for row in prediction.model.rows}
     compared = 0
     for line in dict(sections())[title]:
         if line.startswith("tune"):

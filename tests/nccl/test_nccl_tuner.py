@@ -20,7 +20,7 @@ def test_every_cell_is_nccls(version: str) -> None:
     for case in cases():
         expected = answer(case, version)["tuning"]
         prediction = given(case, version)
-        mine = {f"{row.collective} {row.algorithm} {row.protocol.lower()}": row for row in prediction.rows}
+        mine = {f"{row.collective} {row.algorithm} {row.protocol.lower()}": row for row in prediction.model.rows}
         assert mine.keys() == expected.keys(), case["id"]
         for name, (latency, bandwidth) in expected.items():
             assert near(mine[name].latency_us, latency), (case["id"], name)
@@ -80,6 +80,6 @@ def test_later_versions_correct_nvls_trees_of_blackwell() -> None:
     for version, factor in zip(VERSIONS, (1.0, 0.9), strict=True):
         prediction = given(case, version)
         later = replace(prediction, job=replace(prediction.job, sm=100))
-        row = next(row for row in later.rows if row.algorithm == "nvls_tree")
+        row = next(row for row in later.model.rows if row.algorithm == "nvls_tree")
         timing = next(t for t in later.times("allreduce", 64) if t.algorithm == "nvls_tree")
         assert timing.algbw == pytest.approx(row.bandwidth * 1e9 * factor)

@@ -42,7 +42,7 @@ def test_graph_files_give_nccls_table() -> None:
         machine = topo_file.read(TESTS / "data" / "nccl_topo" / f"{name}.xml", "nccl")
         found = predict_with(machine, nodes=nodes, graph_file=path)
         assert [list(channel) for channel in found.ring.channels] == case["ring"]["channels"]
-        cells = {f"{r.collective} {r.algorithm} {r.protocol.lower()}": r for r in found.rows}
+        cells = {f"{r.collective} {r.algorithm} {r.protocol.lower()}": r for r in found.model.rows}
         assert cells.keys() == case["tuning"].keys()
         for key, (latency, bandwidth) in case["tuning"].items():
             assert cells[key].latency_us == pytest.approx(latency, rel=2e-6)
@@ -73,7 +73,7 @@ def test_the_search_agrees_with_a_file_from_real_gpus() -> None:
     read = predict_with(machine, multicast=False, graph_file=folder / "graph.xml")
     assert searched.ring == read.ring
     assert searched.tree == read.tree
-    assert searched.rows == read.rows
+    assert searched.model.rows == read.model.rows
 
 
 def test_a_file_of_other_gpus_is_refused(tmp_path: Path) -> None:

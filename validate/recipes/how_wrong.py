@@ -24,7 +24,7 @@ SMALL, LARGE = 2**13, 2**30
 # As titles of machines say them; the first that is found counts.
 GENERATIONS = (
     "GB300", "GB200", "B300", "B200", "GH200", "H200", "H800", "H100", "A100", "V100", "P100", "MI355X", "MI325X",
-    "MI300X", "Gaudi 3", "Gaudi 2", "Data Center GPU Max", "RTX PRO 6000", "DGX Spark",
+    "MI300X", "Gaudi 3", "Gaudi 2", "Data Center GPU Max", "RTX PRO 6000", "RTX 4090", "DGX Spark",
 )  # fmt: skip
 Row = Sequence[str]
 Cells = Sequence[tuple[str, MeasuredCell]]

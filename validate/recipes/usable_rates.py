@@ -43,7 +43,6 @@ from blinksim.timing.measured.library_rates import (
     SENDS,
     SEVERAL,
     LibraryTime,
-    Spread,
     parts,
     scope_of,
 )
@@ -163,7 +162,43 @@ def spreads(found_of: Mapping[Rig, list[tuple[Where, str, float]]]) -> list[dict
             cells = len(told.get(one, ())) if one in kinds else sum(map(len, told.values()))
             low, middle, high = (float(f"{value:.4g}") for value in quantiles)
             rows.append({**head, "cells": cells, "low": low, "middle": middle, "high": high})
+    rows += _over_pcie([whose for whose in over_pcie() if whose[0] in found_of or whose[0] not in RIGS])
     return sorted(rows, key=lambda row: (row["machine"], row["what"], row["scope"], order.index(row["sizes"])))
+
+
+@cache
+def over_pcie() -> Mapping[tuple[Rig, str], list[tuple[str, float]]]:
+    """Sizes and published over predicted time, by rig and set, where GPUs of a node are joined by PCIe alone.
+
+    Rings that were forced count where NCCL would have taken them. Such boxes differ in what CPUs and drivers pass on,
+    which no model knows, so sets of one repository are of several rigs, and those that were reported as slow count too.
+    """
+    found = defaultdict[tuple[Rig, str], list[tuple[str, float]]](list)
+    for machine in public_tables.machines():
+        plain = Library().at(Question(machine))[0]
+        for cell in public_tables.cells(machine) if plain._network == "pcie" and plain.nodes == 1 else ():
+            model, collective = _asked_of(*asked(machine, cell)), Collective(cell.collective)
+            stated = None if collective.personalized else model.stated(collective, cell.size)
+            if stated and ("forced" not in cell.set.algorithm or stated.pick == "ring Simple"):
+                found[rig_of(cell.set), cell.set.name].append((_sizes_of(cell.size), cell.time_s / stated.time_s))
+    return found
+
+
+@cache
+def _asked_of(question: Question, adds: bool, launched: SetUpName) -> Library:
+    return Library(multicast=adds, set_up=launched).at(question)[0]
+
+
+def _over_pcie(kept: Sequence[tuple[Rig, str]]) -> Iterator[dict[str, Any]]:
+    """The rows of nodes that PCIe alone joins: from the quickest of their sets to the slowest, if there are several."""
+    for _, sizes in library_rates.SIZE_STEPS:
+        told = [[ratio for where, ratio in over_pcie()[whose] if where == sizes] for whose in kept]
+        if len(told := [ratios for ratios in told if ratios]) > 1:
+            lows, middles, highs = np.array([np.quantile(ratios, ENDS) for ratios in told]).T
+            ends = {"low": lows.min(), "middle": np.exp(np.median(np.log(middles))), "high": highs.max()}
+            head = {"machine": "NCCL over pcie", "what": PREDICTED, "scope": ONE_NODE, "sizes": sizes}
+            cells = sum(map(len, told))
+            yield {**head, "cells": cells, **{name: float(f"{value:.4g}") for name, value in ends.items()}}
 
 
 def _of_known(each: Mapping[Where, Mapping[str, Ratios]], guesses: Mapping[tuple[Where, str], float]) -> OfKnown:
@@ -313,7 +348,7 @@ def without(rig: Rig) -> Iterator[None]:
             stack.enter_context(mock.patch.object(where, name, stand_in))
         # Models of other jobs remember what they were told when another rig was left out.
         memories = known_job, public_tables.chosen_freely, public_tables.host_times, library_rates._smallest
-        for cached in memories:
+        for cached in (*memories, library_rates.spread_at):
             stack.callback(cached.cache_clear)
             cached.cache_clear()
         fresh = grouped(fit_machine(machine), lambda one: (one.machine, one.library, one.scope))
@@ -385,14 +420,10 @@ def _sizes_of(size: int) -> str:
 def judge(rig: Rig) -> list[Judged]:
     """The times of a rig beside what is said of them where nobody had published them."""
     others = {other: ratios for other, ratios in FOUND.items() if other != rig}
-    table = {
-        (row["machine"], row["what"], row["scope"], row["sizes"]): Spread(
-            *(row[name] for name in ("cells", "low", "middle", "high"))
-        )
-        for row in spreads(others)
-    }
+    table = library_rates.spreads_of(spreads(others))
     judged = list[Judged]()
     with without(rig), mock.patch.object(library_rates, "spreads", return_value=table):
+        library_rates.spread_at.cache_clear()
         for question, adds, launched, cells in RIGS[rig]:
             with suppress(BlinksimError):
                 model, machine = Library(multicast=adds, set_up=launched).at(question)

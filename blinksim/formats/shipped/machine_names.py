@@ -53,11 +53,10 @@ def measured_rates(name: str) -> RateTable | None:
 
 def catalogue_file(name: str) -> Path:
     """The file of the catalogue's machine `name`; raises `InputError` with the nearest names for others."""
-    lowered = name.lower()
-    if few := _AMBIGUOUS.get(lowered, name.split(",") if "," in name else ()):
+    if few := _AMBIGUOUS.get(name.lower(), name.split(",") if "," in name else ()):
         raise InputError(f"{name!r} is more than one machine; say {' or '.join(few)}, or compare them")
     known = {stem.lower(): path for stem, path in data_files.files("topologies").items()}
-    wanted = ALIASES.get(lowered, lowered)
+    wanted = ALIASES.get(name.lower(), name.lower())
     if wanted not in known:
         from blinksim.topology.shapes import FORMS
 

@@ -375,11 +375,6 @@ class Prediction:
         """By which NCCL chooses."""
         return Tuner(self.job, self.graphs, load(self.version))
 
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """The tuner's table: latency and bandwidth by collective, algorithm and protocol."""
-        return self.model.rows
-
     @cached_property
     def orders(self) -> dict[str, list[list[str]]]:
         """By family, for each channel, the devices of the node of `names` in the order of the ring or chain."""

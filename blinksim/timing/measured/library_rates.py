@@ -19,11 +19,11 @@ spreads.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -212,6 +212,10 @@ class Spread:
     high: float
 
 
+Spreads: TypeAlias = dict[tuple[str, str], dict[tuple[str, str], Spread]]
+"""By machine and reference, then by scope and sizes."""
+
+
 @cache
 def parts() -> tuple[Part, ...]:
     """All parts. Raises `FileError` with the line of a row that cannot be used."""
@@ -263,18 +267,21 @@ def relatives(lent: str = "rates") -> dict[str, tuple[str, str]]:
 
 
 @cache
-def spreads() -> dict[tuple[str, str], dict[tuple[str, str], Spread]]:
+def spreads() -> Spreads:
     """All spreads by machine and reference, then by one each of `SCOPES` and `SIZE_STEPS`.
 
     `EVERY` stands for all machines together; a library for its own and those, by partial pooling.
     """
+    return spreads_of(_table("spreads.csv", dict, "row of a spread"))
 
-    def spread(row: dict[str, str]) -> tuple[tuple[str, str], tuple[tuple[str, str], Spread]]:
-        low, middle, high = (float(row[name]) for name in ("low", "middle", "high"))
-        found = Spread(int(row["cells"]), low, middle, high)
-        return (row["machine"], row["what"]), ((row["scope"], row["sizes"]), found)
 
-    return {key: dict(found) for key, found in grouped(_table("spreads.csv", spread, "row of a spread")).items()}
+def spreads_of(rows: Iterable[Mapping[str, Any]]) -> Spreads:
+    """Spreads by the rows of ``spreads.csv``."""
+    found: Spreads = {}
+    for row in rows:
+        spread = Spread(int(row["cells"]), *(float(row[name]) for name in ("low", "middle", "high")))
+        found.setdefault((row["machine"], row["what"]), {})[row["scope"], row["sizes"]] = spread
+    return found
 
 
 @lru_cache(maxsize=4096)
@@ -287,18 +294,17 @@ def spread_at(machine: str, library: str, network: str, what: str, scope: str, s
     """
     known = list[tuple[float, int, list[float]]]()
     for turn, (_, sizes) in zip(TURNS, SIZE_STEPS, strict=True):
-        names = [machine, f"{library} over {network}", library, EVERY]
-        near_ones = [*((name, scope) for name in names), (EVERY, SEVERAL)]
-        own, *others = (spreads().get((name, what), {}).get((of, sizes)) for name, of in near_ones)
+        places = (f"{library} over {network}", scope), (library, scope), (EVERY, scope), (EVERY, SEVERAL)
+        own, *others = (spreads().get((name, what), {}).get((of, sizes)) for name, of in ((machine, scope), *places))
         if near := next(filter(None, others), None):
             ends = own if own and what in GUESSED else near
             figures = [ends.low, ends.middle, ends.high]
             if what not in GUESSED:
                 figures = [min(1, near.low, (own or near).low), 1.0, max(1, near.high, (own or near).high)]
             known.append((math.log(turn), near.cells, figures))
-    places, cells, rows = zip(*known, strict=True)
+    at_sizes, cells, rows = zip(*known, strict=True)
     at = math.log(max(size, 1))
-    return Spread(sum(cells), *(math.exp(np.interp(at, places, each)) for each in np.log(rows).T))
+    return Spread(sum(cells), *(math.exp(np.interp(at, at_sizes, each)) for each in np.log(rows).T))
 
 
 # --- times ------------------------------------------------------------------------------------------------------------
