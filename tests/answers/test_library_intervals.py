@@ -850,7 +850,10 @@ def test_a_report_of_what_is_slow_is_named_and_makes_no_answer() -> None:
             )
         )
         assert (known.time_s, known.details["basis"]) == (unknown.time_s, unknown.details["basis"])
-        assert ("reported as slow took" in known.details["origin"]) == (name == "p4d.24xlarge" and cell.nodes != 2)
+        # Of the other host of RTX 4090 all but the shortest calls are known.
+        assert cell.size < 2**20 or ("reported as slow took" in known.details["origin"]) == (
+            name == "p4d.24xlarge" and cell.nodes != 2
+        )
         inside = known.details["interval_low_s"] <= cell.time_s <= known.details["interval_high_s"]
         assert inside or (name == "rtx-4090-pcie" and cell.time_s > known.time_s)
 
