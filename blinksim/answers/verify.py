@@ -38,7 +38,6 @@ from blinksim.schedule.verify import Verdict, verify as verify_schedule
 from blinksim.textio.safe_xml import file_text, outermost
 from blinksim.textio.strict_json import parse, unpack
 from blinksim.textio.text_files import STDIN, read_bytes
-from blinksim.timing.experts import expert_collective
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_algbw, exact_GBps, format_rate, parse_exact
 
@@ -592,6 +591,8 @@ def _problem(
                 if not all(os.path.isfile(drawn[key]) for key in ("routing", "placement") if key in drawn):
                     raise InputError("the routing is in no ordinary file")
                 part = whole.select(members, relays, links)
+                from blinksim.timing.experts import expert_collective
+
                 wanted = expert_collective(part, document["collective"], **settings)
             if wanted.routing is None or drawn.get("digest", wanted.routing.digest) != wanted.routing.digest:
                 raise InputError("the routing is another one than the bound is of")

@@ -27,7 +27,6 @@ from blinksim.formats.traffic_files import read_traffic, write_traffic
 from blinksim.machines import Question, mesh_groups
 from blinksim.results import count, keyed, plain, table
 from blinksim.schedule.verify import verify
-from blinksim.timing.experts import routing_of
 from blinksim.timing.projection_result import labelled, links_at, part_lines
 from blinksim.topology.edits import in_ranges
 from blinksim.traffic import Traffic as Matrix
@@ -525,6 +524,8 @@ def traffic(options: Traffic) -> None:
     file, made = options.file, typed_options(options.drawing) + typed_options(options, "ranks", "routing_to")
     if file is not None and made:
         raise InputError(f"{made.split()[0]} makes a matrix, and {file} holds one; leave one of them out")
+    from blinksim.timing.experts import routing_of
+
     routing = routing_of(options.ranks, default_each=1, **vars(options.drawing)) if file is None else None
     flows = read_traffic(file or "") if routing is None else Matrix(routing.tokens * routing.token_size)
     if options.combine:
