@@ -83,22 +83,23 @@ class Expectations(Result):
 
     def text(self) -> str:
         """The table, where its figures come from, and the bounds."""
-        cells, bounds = list[list[str]](), dict[str, str]()
+        rows, bounds = list[list[str]](), dict[str, str]()
         origins, labels = defaultdict[tuple[str, str], list[str]](list), dict[tuple[str, str], str]()
         for row in self.rows():
             name, figures = row["collective"], ("expected", "floor", "high", "ceiling")
             expected, floor, high, ceiling = (f"{row[f'{figure}_busbw_GBps']:.4g}" for figure in figures)
-            ends, size = f"{floor} to {high}", format_size(row["size_bytes"])
             # Where several sources are of one kind, they are numbered.
             basis, same = row["basis"], 1 + sum(other == row["basis"] for other, _ in labels)
-            label = labels.setdefault((basis, row["origin"]), f"{basis} {same}" if same > 1 else basis)
-            cells.append([name, size, expected, floor, ends, ceiling, label])
+            # What another run took at a size is beside its time, not in it.
+            source, _, run = row["origin"].rpartition("; ")
+            source = source if " took " in run else row["origin"]
+            label = labels.setdefault((basis, source), f"{basis} {same}" if same > 1 else basis)
+            rows.append([name, format_size(row["size_bytes"]), expected, floor, f"{floor} to {high}", ceiling, label])
             bounds[f"bound: {name}"] = row["bound_words"] + guesses(self.takes[0].details["bound_rates"])
-            origins[label, row["origin"]] += [name]
-        head = ["collective", "size", "expected", "floor", f"{SHARE} runs", "ceiling", "from"]
-        shown = table(head, cells, left=(0, 6))
+            origins[label, source] += [name]
+        grid = table(("collective", "size", "expected", "floor", f"{SHARE} runs", "ceiling", "from"), rows, left=(0, 6))
         notes = [(label, f"{origin} ({', '.join(dict.fromkeys(of))})") for (label, origin), of in origins.items()]
-        return "\n".join((self.sentence(), "", shown, "", *labelled([*notes, *bounds.items()], 20)))
+        return "\n".join((self.sentence(), "", grid, "", *labelled([*notes, *bounds.items()], 20)))
 
     def prometheus(self) -> str:
         """Recording rules of Prometheus: a constant for each figure, in bytes/s, with labels."""
