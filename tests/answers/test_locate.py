@@ -467,8 +467,8 @@ def test_a_real_connection_that_copies_keep_busy() -> None:
 def test_good_and_bad_boxes_without_nvlink() -> None:
     """The second host of the PCIe box: all of its PCIe is slow."""
     good, bad = (published(f"pan-4090-n8{more}", "allreduce") for more in ("", "-slow"))
-    assert bs.locate("l40s-pcie", [good]).status == 0
-    found = bs.locate("l40s-pcie", [bad])
+    assert bs.locate("rtx-4090-pcie", [good]).status == 0
+    found = bs.locate("rtx-4090-pcie", [bad])
     assert found.status == 1
     assert found.candidates[0].kind.name == "host"
 

@@ -54,6 +54,8 @@ from validate.recipes.usable_fit import constant_rows, fit_machine
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "measurements" / "how-wrong.md"
 # Ranks up to which straight sends are timed.
 MOST_RANKS = 32
+# Of what a row of spreads is.
+_HEAD = "machine", "what", "scope", "sizes"
 # Rigs are farther from all others than these are from each other: eight in ten times of one that was left out
 # lie between these shares of theirs. Between nodes NCCL's own model is as far from one machine as from another:
 # between its outer ones lie 90 to 93 %. Nodes of the same links are nearer: these shares lie beyond each end, by
@@ -158,11 +160,12 @@ def spreads(found_of: Mapping[Rig, list[tuple[Where, str, float]]]) -> list[dict
                 apart = wide[what, scope, next(pools)]
                 found[machine] = _of_machine(machine, where, shares, ratios, apart, known_ones, kinds)
         for one, quantiles in found.items():
-            head: dict[str, Any] = dict(zip(("machine", "what", "scope", "sizes"), (one, *where), strict=True))
+            head: dict[str, Any] = dict(zip(_HEAD, (one, *where), strict=True))
             cells = len(told.get(one, ())) if one in kinds else sum(map(len, told.values()))
             low, middle, high = (float(f"{value:.4g}") for value in quantiles)
             rows.append({**head, "cells": cells, "low": low, "middle": middle, "high": high})
-    rows += _over_pcie([whose for whose in over_pcie() if whose[0] in found_of or whose[0] not in RIGS])
+    kept = [whose for whose in over_pcie() if whose[0] in found_of or whose[0] not in RIGS]
+    rows += _over_pcie(kept, {tuple(row[name] for name in _HEAD): row["middle"] for row in rows})
     return sorted(rows, key=lambda row: (row["machine"], row["what"], row["scope"], order.index(row["sizes"])))
 
 
@@ -189,14 +192,18 @@ def _asked_of(question: Question, adds: bool, launched: SetUpName) -> Library:
     return Library(multicast=adds, set_up=launched).at(question)[0]
 
 
-def _over_pcie(kept: Sequence[tuple[Rig, str]]) -> Iterator[dict[str, Any]]:
-    """The rows of nodes that PCIe alone joins: from the quickest of their sets to the slowest, if there are several."""
+def _over_pcie(kept: Sequence[tuple[Rig, str]], middles: Mapping[tuple[str, ...], float]) -> Iterator[dict[str, Any]]:
+    """The rows of nodes that PCIe alone joins: from the quickest of their sets to the slowest, if there are several.
+
+    middles: by the head of a row. What NCCL takes of all nodes is the middle, as sets are few.
+    """
     for _, sizes in library_rates.SIZE_STEPS:
         told = [[ratio for where, ratio in over_pcie()[whose] if where == sizes] for whose in kept]
-        if len(told := [ratios for ratios in told if ratios]) > 1:
-            lows, middles, highs = np.array([np.quantile(ratios, ENDS) for ratios in told]).T
-            ends = {"low": lows.min(), "middle": np.exp(np.median(np.log(middles))), "high": highs.max()}
-            head = {"machine": "NCCL over pcie", "what": PREDICTED, "scope": ONE_NODE, "sizes": sizes}
+        where = PREDICTED, ONE_NODE, sizes
+        if len(told := [ratios for ratios in told if ratios]) > 1 and ("NCCL", *where) in middles:
+            lows, _, highs = np.array([np.quantile(ratios, ENDS) for ratios in told]).T
+            ends = {"low": lows.min(), "middle": middles["NCCL", *where], "high": highs.max()}
+            head = dict(zip(_HEAD, ("NCCL over pcie", *where), strict=True))
             cells = sum(map(len, told))
             yield {**head, "cells": cells, **{name: float(f"{value:.4g}") for name, value in ends.items()}}
 
