@@ -107,7 +107,7 @@ def project(options: Project) -> None:
     if options.size is not None:
         size = parse_size(options.size)
         if re.fullmatch("[0-9.]+B", options.size):
-            note(f"{options.size} is a size in bytes; so many billion parameters in bf16 are {2 * size}GB")
+            note(f"{options.size} is read as bytes; {options.size[:-1]} billion parameters in bf16 are {2 * size}GB")
     elif wanted.data is not None:
         size = wanted.data.size
     else:

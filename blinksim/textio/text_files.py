@@ -134,8 +134,8 @@ def read_rows(path: Path, make: Callable[[dict[str, str]], Made], what: str) -> 
                 raise InputError(f"{len(row)} cells, and the head has {len(names)}")
             made.append(make(dict(zip(names, row, strict=True))))
     except (KeyError, ValueError, ZeroDivisionError, InputError, csv.Error) as error:
-        number = first + table.line_num
-        raise FileError(shown(path), f"is no {what}: {lines[number - 1]:.80} ({error})", number) from None
+        number, why = first + table.line_num, f"{'no column ' * isinstance(error, KeyError)}{error}"
+        raise FileError(shown(path), f"is no {what}: {lines[number - 1]:.80} ({why})", number) from None
     return made
 
 

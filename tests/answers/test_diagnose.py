@@ -435,9 +435,9 @@ def test_gpus_of_another_model_are_named(tmp_path: Path) -> None:
     for file in ("smi_topo.txt", "topo.xml"):
         words = other_gpus(replace(run, places=v100), load(recorded / file))
         assert "ran on Tesla V100-SXM2-32GB, and the GPUs of " in words
-        assert words.endswith(" are H200; such are those of dgx1-v100")
+        assert words.endswith(" are H200; those of the log are as in dgx1-v100")
     words = other_gpus(replace(run, places=places), load("hgx-h100"))
-    assert words.endswith("ran on NVIDIA H200, and the GPUs of hgx-h100 are H100; such are those of hgx-h200")
+    assert words.endswith("ran on NVIDIA H200, and the GPUs of hgx-h100 are H100; those of the log are as in hgx-h200")
 
 
 @pytest.mark.parametrize("name", ["hgx-h100", "hgx-h200", "p4d"])

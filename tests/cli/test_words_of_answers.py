@@ -315,7 +315,7 @@ def test_every_table_calls_an_estimate_one(command: str, capsys: pytest.CaptureF
 
 def test_a_size_of_parameters_is_doubled_for_two_bytes_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["project", "p5", "allreduce", "8B"]) == 0
-    assert "so many billion parameters in bf16 are 16GB" in capsys.readouterr().err
+    assert "8B is read as bytes; 8 billion parameters in bf16 are 16GB" in capsys.readouterr().err
 
 
 def test_more_ranks_per_node_than_an_edit_leaves_is_refused_with_what_to_type(

@@ -283,7 +283,7 @@ def other_gpus(run: Run, machine: Topology) -> str:
     for name, gpu in {place.name: named(place.name) for place in run.places}.items():
         if own and gpu and model(Device("gpu", "gpu", attributes={"model": name})) not in own:
             words = f"{run.path} ran on {name}, and the GPUs of {machine.name} are {', '.join(sorted(own))}"
-            return f"{words}; such are those of {gpu.machine}"
+            return f"{words}; those of the log are as in {gpu.machine}"
     return ""
 
 
