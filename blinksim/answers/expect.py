@@ -77,7 +77,7 @@ class Expectations(Result):
 
     def sentence(self) -> str:
         """The answer in one line: of what, how it is launched, and how sure floors are."""
-        first, alarms = self.takes[0], f"1 in {1 / FALSE_ALARMS:.0f} healthy runs is below a floor"
+        first, alarms = self.takes[0], f"1 in {1 / FALSE_ALARMS:.0f} healthy runs is below a floor; bounds are in algbw"
         launched = f" launched {LAUNCHED[self.set_up]}" if self.set_up else ""
         return f"{first.taking_part}: busbw in GB/s with {first.details['library']}{launched}; {alarms}"
 
