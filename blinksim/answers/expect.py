@@ -92,7 +92,7 @@ class Expectations(Result):
             basis, same = row["basis"], 1 + sum(other == row["basis"] for other, _ in labels)
             # What another run took at a size is beside its time, not in it.
             source, _, run = row["origin"].rpartition("; ")
-            source = source if " took " in run else row["origin"]
+            source = source if " took " in run and " for " in run else row["origin"]
             label = labels.setdefault((basis, source), f"{basis} {same}" if same > 1 else basis)
             rows.append([name, format_size(row["size_bytes"]), expected, floor, f"{floor} to {high}", ceiling, label])
             bounds[f"bound: {name}"] = row["bound_words"] + guesses(self.takes[0].details["bound_rates"])

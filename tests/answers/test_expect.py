@@ -206,3 +206,13 @@ def test_every_source_has_a_label_of_its_own() -> None:
     for label, row in zip(labels, found.rows(), strict=True):
         assert origins[label] == row["origin"]
         assert any(re.match(rf"  {re.escape(label)}\s{{2,}}{re.escape(row['origin'])} \(", line) for line in lines)
+
+
+def test_what_another_run_took_is_no_source_and_what_fewer_bytes_took_is_said() -> None:
+    forced, falling = (
+        bs.expect("dgx1-v100", ["allreduce"]).text(),
+        bs.expect("alps", ["allreduce"], nodes=8, sizes="1MiB,4MiB").text(),
+    )
+    assert " took " not in forced
+    assert forced.count("fitted to 65 published times") == 1
+    assert "; fewer bytes took longer (allreduce)" in falling
