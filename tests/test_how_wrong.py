@@ -72,15 +72,17 @@ def test_the_page_is_what_the_recipe_makes() -> None:
 
 
 def test_intervals_of_rigs_that_were_left_out_hold_8_in_10() -> None:
-    """The first table of the page: 75 to 86 % of the times, in every band, on one node and on several.
+    """The first table of the page: 75 to 85 % of the times, in every band, on one node and on several.
 
-    Intervals of nodes that PCIe alone joins are from the quickest to the slowest of few boxes, and hold all of another.
+    Intervals of nodes that PCIe alone joins are from the quickest to the slowest of few boxes, and hold all of another:
+    with them it is 86 % of the long ones on one node.
     """
     table = PAGE.read_text(encoding="utf-8").partition("## By size")[2].partition("The width is")[0]
     rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if " %" in line]
     shares = {(row[1], row[2]): float(row[8].removesuffix(" %")) for row in rows}
     assert len(shares) == 9
-    assert {where: share for where, share in shares.items() if not 75 <= share <= 86} == {}
+    assert shares.pop(("one node", "from 64 MiB")) == 86
+    assert {where: share for where, share in shares.items() if not 75 <= share <= 85} == {}
 
 
 def test_the_page_on_accuracy_has_these_figures_and_none_better() -> None:
