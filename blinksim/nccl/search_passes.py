@@ -561,9 +561,8 @@ class _Search:
     def double(self) -> None:
         """Cuts wide channels in two."""
         best, nchannels = self.best.target, self.best.nchannels
-        if not nchannels or best.pattern == Pattern.NVLS or best.bw_intra < 25 * GB:
-            return
-        if self.sm > 80 and best.bw_intra < 50 * GB and nchannels > 4:
+        wide = (50 if self.sm > 80 and nchannels > 4 else 25) * GB
+        if not nchannels or best.pattern == Pattern.NVLS or best.bw_intra < wide:
             return
         count = min(2 * nchannels, best.most)
         parts = -(-count // nchannels)

@@ -239,8 +239,6 @@ def _layered(devices: Sequence[Device], links: Sequence[Link]) -> Places:
 
 def _fabric_places(fabric: Sequence[Device], links: Sequence[Link], places: Mapping[str, Point]) -> Places:
     """The switches between nodes, above everything: leaves first, the spine on top."""
-    if not fabric:
-        return {}
     levels = _levels(fabric, links, {device.name for device in fabric} | set(places))
     (left, right), (_, top) = span(places, 0), span(places, 1)
     points: Places = dict(places)
@@ -538,9 +536,8 @@ def _name(axes: Axes, machine: Topology, device: Device, places: Mapping[str, Po
 def _parts(machine: Topology, bound: BoundResult) -> tuple[list[Sequence[str]], str]:
     """The devices that the first certificate with parts tells apart, and its words; of two phases, the allgather's."""
     for entry in bound.bounds:
-        certificate = entry.certificate
-        if isinstance(certificate, Phases):
-            certificate = certificate.phases[-1][1]
+        found = entry.certificate
+        certificate = found.phases[-1][1] if isinstance(found, Phases) else found
         if isinstance(certificate, Partition):
             return list(certificate.parts), certificate.words(machine)
         if isinstance(certificate, Cut):

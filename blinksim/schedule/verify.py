@@ -370,8 +370,6 @@ def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
     write = by_place(np.minimum, blocks.twin[blocks.of], first_write, len(blocks.twin), never)
     # Blocks as a whole first; only where they overlap in time do the places inside them matter.
     late = np.flatnonzero(read > write)
-    if not len(late):
-        return None
     starts, by_block = compressed(blocks.of, len(blocks.twin))
     for pair in late.tolist():
         out, into = (by_block[starts[which] : starts[which + 1]] for which in (pair, int(blocks.twin[pair])))

@@ -18,8 +18,6 @@ def expand(name: str, limit: int = MOST_NAMES) -> list[str]:
     Raises `InputError` for a range that runs backwards and for more than `limit` names.
     """
     parts = RANGE.split(name)
-    if len(parts) == 1:
-        return [name]
     counts: list[range] = []
     total = 1
     for first, last in zip(parts[1::3], parts[2::3], strict=True):
