@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from math import nan
 from typing import Any, Literal
 
 import numpy as np
@@ -122,7 +121,7 @@ def _rows(comparison: MachineComparison, size: int, shown_as: style.Measure) -> 
     for [one] in comparison.answers.values():
         factor = float(busbw_factor(one.collective.name, len(one.members)))
         others = one.could and one.could.best, one.least
-        could_s, least_s = (getattr(other, "time_s", nan) for other in others)
+        could_s, least_s = (getattr(other, "time_s", math.nan) for other in others)
         seconds = one.low_s, one.high_s, one.time_s, could_s, least_s
         rows.append([shown_as.of(size / time_s, size, factor) for time_s in seconds])
     low, high, takes, could, bound = np.array(rows).T

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
-from math import comb
 
 import numpy as np
 
@@ -264,7 +263,7 @@ class Faults:
             gpus = list(self.node.member_places)
             number = {place: gpu for gpu, place in enumerate(gpus)}
             self._orbits[part] = part, identity
-            order = [part] if comb(self.gpus, count) <= 2000 else []
+            order = [part] if math.comb(self.gpus, count) <= 2000 else []
             for here in order:
                 for move in searched(self.node):
                     moved = (self.node.devices[int(move[self.node.index[name]])].name for name in here[1])

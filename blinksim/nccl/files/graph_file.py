@@ -22,8 +22,7 @@ from blinksim.errors import FileError, InputError, blamed_on
 from blinksim.nccl import families
 from blinksim.nccl.families import FAMILIES, FAMILY_NAMES, FILE_PATH_TYPES, PATH_TYPES, RING, TREE
 from blinksim.nccl.files.graph_rules import DEFAULT_RELEASE, CrashError, LoadError, Release, load_graphs
-from blinksim.textio import safe_xml
-from blinksim.textio.safe_xml import Element, fault, integer, number, word
+from blinksim.textio.safe_xml import Element, check_places, fault, file_text, integer, number, parse, word
 
 # NCCL copies every channel of a file, and has room for 32 with the copies before 2.25, for 64 since.
 PORTABLE_CHANNELS, MOST_CHANNELS = 16, 32
@@ -109,7 +108,7 @@ class GraphFile:
 
 def read(path: str | Path) -> GraphFile:
     """The graph file at `path`; see `read_text`. Raises `FileError` if it cannot be read, or NCCL cannot load it."""
-    text = safe_xml.file_text(path)
+    text = file_text(path)
     found = read_text(text, path)
     with blamed_on(lambda why: FileError(path, f"NCCL cannot load the file: {why}"), (LoadError, CrashError)):
         load_graphs(text, Release.parse(DEFAULT_RELEASE))
@@ -122,9 +121,9 @@ def read_text(text: str, path: str | Path) -> GraphFile:
     ``dev="10"`` is GPU 16, as since NCCL 2.21. `path` stands in messages. Raises `FileError` with the line
     for anything malformed.
     """
-    root = safe_xml.parse(text, path, root="graphs", max_elements=65536)
+    root = parse(text, path, root="graphs", max_elements=65536)
     integer(path, root, "version", low=1, high=1)
-    safe_xml.check_places(path, root, _PARENTS)
+    check_places(path, root, _PARENTS)
     graphs = []
     for element in root.named("graph"):
         latency = number(path, element, "latencyinter", low=0, high=1e6, default=-0.0)
