@@ -168,8 +168,7 @@ def _merged(jobs: Sequence[Job], parts: Sequence[Part], options: Options) -> tup
     before, after = (np.concatenate(ends) for ends in zip(*waits, strict=True))
     columns = zip(*((work.hold, work.lag, work.release) for work in works), strict=True)
     hold, lag, release = (np.concatenate(column) for column in columns)
-    merged = event_graph.EventGraph(resources, timeless, before, after)
-    return Work(merged, hold, lag, release, unit), numbers
+    return Work(event_graph.EventGraph(resources, timeless, before, after), hold, lag, release, unit), numbers
 
 
 TITLE = "MXNet's multi-tree allreduce, 2018"
@@ -203,8 +202,7 @@ def push_pulls(
     for first in range(0, len(sizes), before_wait):
         key = (first % len(order), sizes[first])
         if before_wait > 1 or key not in known:
-            batch = range(first, min(first + before_wait, len(sizes)))
-            starts = {k: (k - first + 1) * launch for k in batch}
+            starts = {k: (k - first + 1) * launch for k in range(first, min(first + before_wait, len(sizes)))}
             jobs = [Job(order[k % len(order)], sizes[k], pieces, start_s) for k, start_s in starts.items()]
             run = together(jobs, alone=False)
             known[key] = max(end + job.start_s for end, job in zip(run.finish_s, jobs, strict=True))

@@ -145,8 +145,7 @@ def parse(path: str | os.PathLike[str], data: bytes, what: str = "file") -> Any:
     text = decode(path, data, what)
     if text.count(",") + text.count("[") + text.count("{") > MOST_ENTRIES:
         raise FileError(path, f"has more than {MOST_ENTRIES:,} entries; that is no {what}")
-    half = _HALF.search(text) if "\\u" in text else None
-    if half:
+    if "\\u" in text and (half := _HALF.search(text)):
         place = line_and_column(text, half.start())
         raise FileError(path, f"holds {half.group()}, which is half a character", *place)
     numbers: dict[str, Any] = {"parse_constant": _float, "parse_float": _float, "parse_int": _int}

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import groupby
@@ -167,10 +167,8 @@ def _operation(
         spans = []
         for item in fields[key].items():
             part = item.fields(("index", "size"), {"type": None, "buffer_id": None})
-            if part["buffer_id"].value is None:
-                where = rank, _kind(part["type"])
-            else:
-                where = remotes[part["buffer_id"].whole(0, len(remotes) - 1)]
+            own = part["buffer_id"].value is None
+            where = (rank, _kind(part["type"])) if own else remotes[part["buffer_id"].whole(0, len(remotes) - 1)]
             size = part["size"].whole(1, 2**20)
             spans.append((*where, part["index"].whole(0, sizes[where[0]][where[1]] - size), size))
         return tuple(spans)
@@ -404,10 +402,9 @@ def _gpu(plan: Moves, rank: int, mine: list[Connection], staging: dict[int, Plac
     return {"id": rank, **sizes, **parts}
 
 
-def _rounds(moves: list[Numbered]) -> Iterator[list[Numbered]]:
+def _rounds(moves: list[Numbered]) -> list[list[Numbered]]:
     """The moves of each round, one round after the other."""
-    for _, now in groupby(moves, key=lambda entry: entry[1].round):
-        yield list(now)
+    return [list(now) for _, now in groupby(moves, key=lambda entry: entry[1].round)]
 
 
 def _messages(moves: list[Numbered], *, joined: bool) -> list[tuple[Connection, list[Numbered]]]:

@@ -99,11 +99,10 @@ class RunOptions:
             raise InputError(f"timeout_s is more than 0, not {self.timeout_s}")
         if self.seed is not None and self.seed < 0:
             raise InputError(f"a seed is a whole number from 0 on, not {self.seed}")
-        if lanes is not None:
-            if self.protocol not in (None, "simple"):
-                raise InputError("the lanes of an emulated machine use the protocol simple")
-            if self.staged:
-                raise InputError("an emulated machine hands data on without inboxes")
+        if lanes is not None and self.protocol not in (None, "simple"):
+            raise InputError("the lanes of an emulated machine use the protocol simple")
+        if lanes is not None and self.staged:
+            raise InputError("an emulated machine hands data on without inboxes")
 
     @classmethod
     def gather(cls, **keywords: Any) -> RunOptions:

@@ -513,9 +513,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None) -> Any:
         ids = getattr(opts, "device_ids", None) or ()
-        device = self.device if self.cpu or (self.group and not ids) else self.bound_device_id
-        if ids:
-            device = torch.device("cuda", ids[0])
+        own = self.device if self.cpu or self.group else self.bound_device_id
+        device = torch.device("cuda", ids[0]) if ids else own
         if device is None:
             # Which GPU is this rank's, its first call will say. What has been queued so far must end here all
             # the same.
@@ -609,9 +608,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
     def _in_place(self, collective: str, tensors: Tensors, opts: Any, *elsewhere: Any, root: int = 0) -> Any:
         """An allreduce, reduce or broadcast."""
-        why, name, average = ("", "sum", False)
-        if collective != "broadcast":
-            why, name, average = reduction(tensors, opts.reduceOp)
+        reduces = collective != "broadcast"
+        why, name, average = reduction(tensors, opts.reduceOp) if reduces else ("", "sum", False)
 
         def work(group: Group) -> None:
             for tensor in tensors:
