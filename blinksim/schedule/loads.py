@@ -439,8 +439,6 @@ AnyEdge = TypeVar("AnyEdge", tuple[int, int], Edge)
 
 def pruned(edges: Sequence[AnyEdge], wanted: Collection[int]) -> tuple[AnyEdge, ...]:
     """The edges of a tree, parents first, without branches that lead to none of the vertices that are wanted."""
-    if all(edge[1] in wanted for edge in edges):
-        return tuple(edges)
     needed, chosen = {*wanted}, list[AnyEdge]()
     for edge in reversed(edges):
         if edge[1] in needed:

@@ -230,8 +230,6 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     route = schedule.route
     empty = (length == 0)[route]
     yield from sort(empty & (schedule.src != schedule.dst), lambda i: "has a route without links")
-    if not len(links):
-        return
     some = length > 0
     leaves = scattered(some, link_src[links[start[:-1][some]]], len(length))[route]
     ends = scattered(some, link_dst[links[start[1:][some] - 1]], len(length))[route]

@@ -64,9 +64,8 @@ def _among(schedule: Schedule, who: str, rank: Ints32, own: Ints32) -> Bools:
 
 def end_ranks(schedule: Schedule) -> tuple[Ints, Ints]:
     """Pairs of a chunk and a rank that must end with it, by chunk, where not every rank must."""
-    rank = schedule.target.astype(np.int64)
-    if schedule.collective.ends == ROOT:
-        rank = np.full(schedule.chunks, schedule.collective.root)
+    to_root = schedule.collective.ends == ROOT
+    rank = np.full(schedule.chunks, schedule.collective.root) if to_root else schedule.target.astype(np.int64)
     chunk = np.flatnonzero(rank >= 0)
     if schedule.collective.routing is not None and schedule.collective.ends == SOME:
         place, rank = np.nonzero(schedule.collective.routing.classes.holds[rank[chunk]])
@@ -107,8 +106,7 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
         yield from wrong_blocks(schedule, blocks, schedule.share_num)
         return
     holder = schedule.origin if ends[OWN] == "starts with" else schedule.target
-    sums = by_place(np.add, holder, schedule.share_num, n)
-    for rank, held in enumerate(sums.tolist()):
+    for rank, held in enumerate(by_place(np.add, holder, schedule.share_num, n).tolist()):
         found, share = Fraction(held, schedule.share_den), Fraction(1, n) if shares is None else shares[rank]
         if found != share:
             yield f"rank {rank} {ends[OWN]} {found} of the size, not its share {share}"
