@@ -50,8 +50,7 @@ class Units:
 def units(schedule: Schedule) -> Units:
     """The parts that a schedule is written in; raises `InfeasibleError` if runtimes have too few for any rounding."""
     part = gcd(schedule.share_den, *map(int, schedule.share_num))
-    exact = schedule.share_den // part
-    if exact <= MOST_UNITS:
+    if (exact := schedule.share_den // part) <= MOST_UNITS:
         return Units(exact, tuple(int(share) // part for share in schedule.share_num))
     # What chunks of the same ends have together stays exact.
     labelled = map(schedule.collective.labels, schedule.origin.tolist(), schedule.target.tolist())

@@ -229,8 +229,7 @@ def parse(text: str, path: str | Path) -> SmiTable:
             raise FileError(path, f"column {label[:40]!r} is no device, or is there twice", start + 1)
     gpu_numa = "GPU NUMA ID" in lines[start]
     for number, line in enumerate(lines[start + 1 :], start + 2):
-        row = line.split()
-        if not row:
+        if not (row := line.split()):
             if table.cells:
                 break
             continue

@@ -226,8 +226,7 @@ class Machine(ABC, Generic[S]):
     def read(self, rank: int, buffer: str, start: int, count: int, whose: str = "") -> list[Held]:
         """Units of a buffer; raises `WrongStepError` where nothing is."""
         values = [self.memory.get(self.place(rank, buffer, start + k)) for k in range(count)]
-        present = [value for value in values if value is not None]
-        if len(present) < count:
+        if len(present := [value for value in values if value is not None]) < count:
             raise WrongStepError(f"reads {buffer}[{start}]{whose}, where nothing is")
         return present
 
@@ -439,8 +438,7 @@ def _schedule(machine: Machine[Any], needed: Needed, topology: Topology, collect
     ops = {number: op for story in states for state in story for number, op in state.writes}
     labels = {unit: collective.labels(unit[0], unit[1] // max(1, units // ranks)) for unit in everything}
     waits = _waits(trace, sent, states)
-    levels = _levels(trace, sent, waits)
-    if levels is None:
+    if (levels := _levels(trace, sent, waits)) is None:
         raise InfeasibleError("its ranks wait for each other in a way that steps cannot say")
 
     def built(levels: Levels) -> Schedule:

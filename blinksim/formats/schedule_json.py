@@ -143,8 +143,7 @@ def unpacked(entry: Entry, dtype: str) -> npt.NDArray[Any]:
     """The array of such an entry; raises `FileError` for what is none, or does not fit the type."""
     fields = entry.fields(("length", "differences"))
     length = fields["length"].whole(0, _MOST_LENGTH)
-    data = decompressed(fields["differences"], 8 * length)
-    if len(data) != 8 * length:
+    if len(data := decompressed(fields["differences"], 8 * length)) != 8 * length:
         raise entry.wrong(f"has {len(data)} bytes, but {length} numbers need {8 * length}")
     values = np.cumsum(np.frombuffer(data, dtype="<i8").astype(np.int64))
     limits = np.iinfo(dtype)
@@ -370,15 +369,13 @@ def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedu
         raise whole.wrong(f"has version {str(version)[:20]}; {reads}")
     symmetric, what = version == SYMMETRIC_VERSION, {GROUPS_VERSION: "groups"}.get(version, "collective")
     fields = whole.fields((*_KEYS, what, *["generators"] * symmetric), _OPTIONAL.get(version))
-    form = fields["form"].text()
-    if form not in FORMS:
+    if (form := fields["form"].text()) not in FORMS:
         raise fields["form"].wrong(f"must be {' or '.join(FORMS)}, not {form[:40]!r}")
     array, machine = (unpacked, from_columns) if symmetric else (_decode, machine_from_json)
     arrays = {name: array(fields[name], dtype) for name, dtype in ARRAYS.items()}
     topology, groups, size = machine(fields["machine"]), tuple[Tenant, ...](), None
     if what == "groups":
-        groups = tuple(map(_tenant, fields[what].items()))
-        if not groups:
+        if not (groups := tuple(map(_tenant, fields[what].items()))):
             raise fields[what].wrong("names no group")
         size = fields["size_bytes"].whole(0, 2**63 - 1) or None
     collective = groups[0].collective if groups else _collective(fields[what])
@@ -511,8 +508,7 @@ def with_format(path: str | os.PathLike[str]) -> tuple[GivenFile, Format | None]
     file = os.fspath(located(path))
     if is_xml(file):
         given = GivenFile(file, text=safe_xml.file_text(file))
-        form = taken(given)
-        if form is None:
+        if (form := taken(given)) is None:
             what = f"its outermost element is <{safe_xml.outermost(given.text)}>, not <algo>"
             raise FileError(file, f"is no algorithm of MSCCL: {what}")
         return given, form

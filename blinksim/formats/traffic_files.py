@@ -59,8 +59,7 @@ def from_lines(name: str, lines: Sequence[str]) -> Traffic:
     def size(entry: str) -> int:
         return int(entry) if entry.isascii() and entry.isdigit() else parse_size(entry)
 
-    rows = [*csv_rows(name, lines, size, "number of bytes")]
-    if not rows:
+    if not (rows := [*csv_rows(name, lines, size, "number of bytes")]):
         raise FileError(name, "holds no traffic matrix: give a line per rank with its bytes for every rank")
     for number, row in rows:
         if len(row) != len(rows):

@@ -170,8 +170,7 @@ def fault(path: object, element: Element, message: str) -> FileError:
 
 def word(path: object, element: Element, name: str, default: str | None = None) -> str:
     """Attribute `name` without any blanks or line breaks, or `default`; raises `FileError` if there is neither."""
-    value = element.attributes.get(name)
-    if value is None:
+    if (value := element.attributes.get(name)) is None:
         if default is None:
             raise fault(path, element, f"attribute {name} is missing")
         return default

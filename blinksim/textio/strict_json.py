@@ -58,8 +58,7 @@ def _walk(text: str) -> Iterator[tuple[re.Match[str], str, bool]]:
     for token in _TOKEN.finditer(text) if len(text) <= LONGEST else ():
         if len(around) > MAX_DEPTH:
             return
-        first = token[0][0]
-        if first in "}]":
+        if (first := token[0][0]) in "}]":
             around[-1:] = []
             continue
         outside, last, keys = around[-1] if around else ("", [], set())
@@ -169,8 +168,7 @@ def parse(path: str | os.PathLike[str], data: bytes, what: str = "file") -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
+    if len(result := dict(pairs)) < len(pairs):
         seen = set[str]()
         doubled = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise _Refused(f"has the key {doubled[:60]!r} twice in one object")

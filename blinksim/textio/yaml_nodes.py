@@ -78,8 +78,7 @@ class Entry:
         lines: dict[str, int] = {}
         for key_node, value_node in self.node.value:
             key = Entry(self.path, key_node, f"a key of {self.what}")
-            name = key.text(_LONGEST_KEY)
-            if name in lines:
+            if (name := key.text(_LONGEST_KEY)) in lines:
                 raise key.error(f"{self.what} has the key {name!r} twice (first in line {lines[name]}); keep one")
             lines[name] = key.line
             yield key, name, Entry(self.path, value_node, f"{name} of {self.what}")
@@ -153,8 +152,7 @@ class Entry:
         """Bytes/s from text such as ``25GB/s``, or from a fraction such as ``100/3 GB/s``."""
 
         def read(text: str) -> Fraction:
-            match = _FRACTION.fullmatch(text)
-            if not match:
+            if not (match := _FRACTION.fullmatch(text)):
                 return parse_rate(text)
             if not int(match[1]) or not int(match[2]):
                 raise InputError(f"{text!r} is not a positive bandwidth")

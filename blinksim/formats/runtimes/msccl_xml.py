@@ -235,8 +235,7 @@ def _check_together(path: str | Path, root: Element, algorithm: Algorithm) -> No
 def _step(path: str | Path, element: Element, position: int, sizes: dict[str, int], send: int, receive: int) -> Step:
     if integer(path, element, "s", low=0, high=MOST_STEPS) != position:
         raise fault(path, element, f"s must be {position}: steps are numbered from 0 in order")
-    kind = word(path, element, "type")
-    if kind not in KINDS:
+    if (kind := word(path, element, "type")) not in KINDS:
         raise fault(path, element, f"type={kind[:20]!r} is not one of {', '.join(KINDS)}")
     count = integer(path, element, "cnt", low=0 if kind == "nop" else 1, high=MOST_COUNT)
     places = []

@@ -93,8 +93,7 @@ def read(document: object, path: str | Path) -> Plan:
     """The plan in a JSON document; raises `FileError` naming the key that is wrong."""
     fields = Entry(path, "", document).fields(("name", "collective", "protocol", "inplace", "gpus"), _OPTIONAL)
     name = fields["name"].text()
-    collective = fields["collective"].text()
-    if collective not in COLLECTIVES:
+    if (collective := fields["collective"].text()) not in COLLECTIVES:
         raise fields["collective"].wrong(f"must be one of {', '.join(COLLECTIVES)}")
     if fields["protocol"].text() != "Simple":
         raise fields["protocol"].wrong("only plans of protocol Simple are read here")
@@ -159,8 +158,7 @@ def _operation(
 ) -> Operation:
     optional: dict[str, Any] = {"src_buff": [], "dst_buff": [], "channel_ids": [], "channel_type": "none"}
     fields = entry.fields(("name",), optional | {"barrier_id": -1, "num_threadblocks": 0, "reduce_op": "sum"})
-    kind = fields["name"].text()
-    if kind not in _KINDS:
+    if (kind := fields["name"].text()) not in _KINDS:
         raise fields["name"].wrong(f"must be one of {', '.join(_KINDS)}")
 
     def spans(key: str) -> tuple[Span, ...]:
@@ -202,8 +200,7 @@ class Memory(Machine[Operation]):
         self._released: set[BlockId] = set()
 
     def run(self, seed: int | None = None) -> str:
-        wrong = super().run(seed)
-        if not wrong and any(self.signals.values()):
+        if not (wrong := super().run(seed)) and any(self.signals.values()):
             return "a signal is left over, which the next run of the plan would take for its own"
         return wrong
 

@@ -100,8 +100,7 @@ def with_constants(recorded: Topology, rates: str) -> Topology:
         row = ClassRates(link_rates.load(rates).nvlink_lane(sm))
     # Lanes that are lost leave the others as they are.
     elif gpu is not None and ports and {*map(sort, ports)} == {*map(sort, there)}:
-        measured = measured_rates(gpu.machine)
-        if measured is not None:
+        if (measured := measured_rates(gpu.machine)) is not None:
             row = measured.classes.get(own)
         elif rates in outline(gpu.machine).rate_names():
             rated = machine_yaml.read(catalogue_file(gpu.machine), rates)
@@ -249,8 +248,7 @@ def _slowing(recorded: Topology, whole: Topology) -> Iterator[str]:
 
 def compare(recorded: Topology) -> list[Finding]:
     """What a recorded machine lacks of its twin: GPUs, NVLinks, NICs."""
-    twin = twin_of(recorded)
-    if twin is None or not twin.missing:
+    if (twin := twin_of(recorded)) is None or not twin.missing:
         return []
     cure = "see whether links are down (nvidia-smi nvlink -s), and what lspci lists"
     return [Finding("as-in-catalogue", "warning", f"like {twin.name}, but {listed(twin.missing)}", cure)]
@@ -270,8 +268,7 @@ def completed(recorded: Topology, like: Topology) -> Topology:
     Raises `InputError` if `like` has not all of its GPUs and NVLinks.
     """
     machine = like.subset(recorded.members)
-    fewer = lacking(recorded, machine)
-    if fewer is None:
+    if (fewer := lacking(recorded, machine)) is None:
         raise InputError(f"{recorded.name} has other NVLinks than {like.name}; name the machine that it is")
     _, _, apart, off = _fewer_nics(recorded, machine)
     edits = [*(edit for _, edit in losing(fewer, machine)), *off]

@@ -56,8 +56,7 @@ def catalogue_file(name: str) -> Path:
     if few := _AMBIGUOUS.get(name.lower(), name.split(",") if "," in name else ()):
         raise InputError(f"{name!r} is more than one machine; say {' or '.join(few)}, or compare them")
     known = {stem.lower(): path for stem, path in data_files.files("topologies").items()}
-    wanted = ALIASES.get(name.lower(), name.lower())
-    if wanted not in known:
+    if (wanted := ALIASES.get(name.lower(), name.lower())) not in known:
         from blinksim.topology.shapes import FORMS
 
         hint = "(blinksim topo list lists them; a file ends in .yaml or .xml; a shape is written like "
