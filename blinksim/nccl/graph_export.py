@@ -244,8 +244,7 @@ def repeated(given: Sequence[tuple[Way, Fraction]], most: int) -> list[Way]:
     Raises `InfeasibleError` if that takes more than `most` channels.
     """
     times, _ = whole([(share, 1) for _, share in given])
-    total = sum(times)
-    if total > most:
+    if (total := sum(times)) > most:
         more = f"give channels={total}, which NCCL 2.25 and later load, or " if total <= MOST_CHANNELS else ""
         needs = f"the shares of these {len(given)} chains need {total} equal channels, and {most} are allowed"
         cure = "build the schedule anew with algorithm=chains, which keeps to few equal channels"
@@ -329,8 +328,7 @@ def _nets(topology: Topology, hops: list[tuple[str, str]]) -> tuple[int, int]:
     for a, b in hops:
         route = topology.router.route(topology.index[a], topology.index[b])
         passed = [topology.device(topology.links[i].dst) for i in route]
-        ports = [device for device in passed if is_port(topology, device)]
-        if len(ports) < 2:
+        if len(ports := [device for device in passed if is_port(topology, device)]) < 2:
             raise InfeasibleError(f"{a} reaches {b} without NICs on the way; NCCL's files name the network devices")
         pairs.add((net_number(topology, ports[-1]), net_number(topology, ports[0])))
     if len(pairs) > 1:
@@ -445,8 +443,7 @@ def graphs_for(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> tuple[Graph
         orders = lines(schedule)
         members = set(topology.members)
         for line in orders:
-            foreign = [device for device in line.devices if device not in members]
-            if foreign:
+            if foreign := [device for device in line.devices if device not in members]:
                 lies = f"{line.words} passes {', '.join(foreign)}, which is not in the communicator"
                 lists = "NCCL's graph files list exactly its GPUs"
                 cure = "which makes such a GPU a helper of its own communicator, or build without relays"

@@ -531,8 +531,7 @@ class Paths:
 
     def port_of(self, gpu: int, channel: int) -> int:
         """The port that a GPU prefers for a channel: GPUs that share ports spread over them."""
-        local = self.nearest(gpu, self.ports)
-        if not local:
+        if not (local := self.nearest(gpu, self.ports)):
             return -1
         sharing = len(self.nearest(local[0], self.gpus))
         number = self.system.vertices[gpu].number

@@ -297,8 +297,7 @@ class Attempt:
         elif step < self.count - 1:
             go = self.reach.go[gpu]
             for there in order[step + 1 : step + 2] if order is not None else self._following(gpu, step, back):
-                demand = go[there]
-                if demand is not None and self._take(demand):
+                if (demand := go[there]) is not None and self._take(demand):
                     self.hops += len(demand)
                     self.used ^= 1 << there
                     self._visit(there, step + 1, back, close, order)

@@ -187,8 +187,7 @@ class Number:
     @classmethod
     def parse(cls, text: str) -> Number | None:
         """None if `text` is not a plain number of at least 0."""
-        match = _DECIMAL.fullmatch(text)
-        if match is None:
+        if (match := _DECIMAL.fullmatch(text)) is None:
             return None
         value = float(text)
         half = float(f"5e{int(match[3] or 0) - len(match[2] or '') - 1}")
@@ -370,8 +369,7 @@ def check(run: Run, numbers: Iterable[Numbers]) -> None:
             rate = f"{row.size / time.value / 1e3:.4g} GB/s"
             wrong = f"{row.size} bytes in {time.value:g} us are {rate}"
             raise FileError(run.path, f"{wrong}, but the row says algbw {algbw.value:g}", row.line)
-    factor = factor_of(run.rows)
-    if factor is None or run.ranks < 2:
+    if (factor := factor_of(run.rows)) is None or run.ranks < 2:
         return
     expected = busbw_factor(run.collective, run.ranks)
     if abs(factor - float(expected)) > 0.03:

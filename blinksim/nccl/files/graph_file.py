@@ -239,8 +239,7 @@ def graphs_of(file: GraphFile) -> dict[str, Graph]:
     """
     chosen = {}
     for family, own_id in FAMILIES.items():
-        graph = file.graph(own_id)
-        if graph is not None:
+        if (graph := file.graph(own_id)) is not None:
             nets = tuple((ports[0], ports[-1]) for ports in graph.nets[: graph.nchannels] if ports)
             chosen[family] = replace(graph, channels=graph.channels[: graph.nchannels], nets=nets)
     return chosen

@@ -105,8 +105,7 @@ class Node:
 def c_integer(text: str, base: int = 0) -> int:
     """A text as C's strtol reads it in base 16 or 0: the longest number at its start, 0 if there is none."""
     pattern = "(?:0[xX])?[0-9a-fA-F]+" if base else "0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*"
-    match = re.match(rf"[ \t\n\v\f\r]*([+-]?)({pattern})", text)
-    if match is None:
+    if (match := re.match(rf"[ \t\n\v\f\r]*([+-]?)({pattern})", text)) is None:
         return 0
     # Python writes octal numbers with 0o.
     return int(match[1] + (match[2] if base else re.sub("^0(?=[0-7])", "0o", match[2])), base)
@@ -149,8 +148,7 @@ class _Reader:
         end = self.text.find(quote, self.at)
         if end < 0:
             raise LoadError(INTERNAL_ERROR, "XML Parse : Unexpected EOF")
-        value = self.text[self.at : end]
-        if len(value) >= _LONGEST:
+        if len(value := self.text[self.at : end]) >= _LONGEST:
             raise LoadError(INTERNAL_ERROR, f"Error : value {value[:20]}… too long (max {_LONGEST})")
         self.at = end + 1
         return name, value, self.next()
@@ -164,8 +162,7 @@ class _Reader:
                 return "end", None
             self.line += self.text.count("\n", self.counted, self.at)
             self.counted = self.at
-            char = self.next()
-            if char != "<":
+            if (char := self.next()) != "<":
                 raise LoadError(INTERNAL_ERROR, f"XML Parse error : expecting '<', got '{char}'")
             name, _, last = self.token(with_value=False)
             if not name.startswith("!--"):
@@ -384,8 +381,7 @@ def _load(
 
 
 def _path_type(graph: Node, name: str, release: Release, log: list[str]) -> str:
-    text = graph.attributes.get(name)
-    if text is None:
+    if (text := graph.attributes.get(name)) is None:
         raise CrashError(f"SIGSEGV: the process dies because <graph> in line {graph.line} has no attribute {name}")
     for known in file_path_types(release.minor):
         if text.startswith(known):
@@ -461,8 +457,7 @@ def _channel_accidents(channel: Node, number: int, comm: Communicator, release: 
         faults += [f"{where} lists net {net}, which the machine does not have" for net in strange]
     if complete and comm.linked is not None:
         ends = gpus[:1] if number == RING and comm.nodes == 1 and len(gpus) > 2 else []
-        bare = [f"{a}-{b}" for a, b in pairwise(gpus + ends) if (a, b) not in comm.linked]
-        if bare:
+        if bare := [f"{a}-{b}" for a, b in pairwise(gpus + ends) if (a, b) not in comm.linked]:
             hops = ", ".join(bare)
             faults.append(f"{where} goes over {hops} without an NVLink, which typeintra claims for all hops")
     return faults
@@ -486,8 +481,7 @@ def _build(
         reason = f"{both} channels are written over the end of NCCL's arrays, which have room for {half}"
         raise CrashError(f"SIGABRT: {reason}; NCCL does not check that, and the process dies or goes on with garbage")
     for number, channel in enumerate(ring.channels[:both] if ring.in_force else ()):
-        wrong = broken_ring(channel, comm.gpus)
-        if wrong:
+        if wrong := broken_ring(channel, comm.gpus):
             log = f"Error : ring {number} {wrong}"
             reason = "the file is loaded, but its rings are not rings through all ranks, so no communicator starts"
             return Judgement("ring_error", f"{reason}: {log}", f"ring building fails: {log}", graphs)

@@ -188,8 +188,7 @@ BusId = tuple[int, int, int, int]
 def _bus_id(path: object, element: Element, name: str) -> BusId:
     """The attribute of an element that is a bus id; raises `FileError` if it is none."""
     text = word(path, element, name).lower()
-    match = BUS_ID.fullmatch(text)
-    if match is None:
+    if (match := BUS_ID.fullmatch(text)) is None:
         raise fault(path, element, f"{name}={text[:40]!r} is not a bus id such as 0000:06:00.0")
     domain, bus, device, function = (int(part or "0", 16) for part in match.groups())
     return domain, bus, device, function
@@ -289,8 +288,7 @@ class _Builder:
 
     def build(self, root: Element) -> Topology:
         self.check(root)
-        cpus = list(root.named("cpu"))
-        if len(cpus) > _MAX_CPUS:
+        if len(cpus := list(root.named("cpu"))) > _MAX_CPUS:
             raise fault(self.path, cpus[_MAX_CPUS], f"more than {_MAX_CPUS} CPUs; no real file has that many")
         hashes = [word(self.path, cpu, "host_hash", "0").lower() for cpu in cpus]
         known = list(dict.fromkeys(hashes))
@@ -455,8 +453,7 @@ class _Builder:
             self.remark("a file of RCCL: sm counts compute units, and is no compute capability")
         rank = None
         if "rank" in element.attributes:
-            rank = integer(self.path, element, "rank", low=0, high=10**6)
-            if rank in self.ranks:
+            if (rank := integer(self.path, element, "rank", low=0, high=10**6)) in self.ranks:
                 raise fault(self.path, element, f"rank={rank} is also that of line {self.ranks[rank]}")
             self.ranks[rank] = element.line
         facts = {**_written(pci), "dev": dev, "sm": sm, **({} if rank is None else {"rank": rank})}
@@ -482,8 +479,7 @@ class _Builder:
     # --- links across the tree ------------------------------------------------------------------------------------
 
     def add_nvlink(self, gpu: _Gpu, entry: Element) -> None:
-        lane = self.rates.nvlink_lane(gpu.sm)
-        if lane is None:
+        if (lane := self.rates.nvlink_lane(gpu.sm)) is None:
             raise fault(self.path, entry, f"NVLink at a GPU of sm={gpu.sm}; NVLink begins with sm=60")
         lanes = integer(self.path, entry, "count", low=1, high=1024)
         hidden = _HIDDEN_SWITCH.fullmatch(word(self.path, entry, "target").lower()) is not None
@@ -655,8 +651,7 @@ def number(device: Device) -> int:
     given = device.attributes.get("dev")
     if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
         return given
-    match = NUMBERED.fullmatch(device.name)
-    if match is None:
+    if (match := NUMBERED.fullmatch(device.name)) is None:
         cure = f"give the {device.kind} the attribute dev in the machine file"
         raise InfeasibleError(f"{device.name} has no number that NCCL knows; {cure}")
     return int(match[1])
@@ -715,8 +710,7 @@ class _Writer:
                 pci = Element("pci", self._pci(device, kind), (self._gpu(device),))
                 speed = {key: value for key, value in pci.attributes.items() if key.startswith("link_")}
                 nics = [self._nic(self.topology.device(nic)) for nic in self.below.get(name, ())]
-                fabric = self.topology.fabric
-                if fabric is not None and name in fabric.ports:
+                if (fabric := self.topology.fabric) is not None and name in fabric.ports:
                     facts = {"busid": next(self.new_bus), "class": "0x020000", **speed}
                     nics.append(Element("pci", facts, (Element("nic", {}, (self._net(device),)),)))
                 if nics:
@@ -752,8 +746,7 @@ class _Writer:
             return made_up | {"link_speed": "16.0 GT/s PCIe", "link_width": "16"} | known
         ways, wanted = itertools.product(self.rates.pcie.items(), _WIDTHS), link.bandwidth
         fits = [(width != link.lanes, abs(lane * width - wanted), speed, width) for (speed, lane), width in ways]
-        exact = [fit for fit in fits if fit[1] == 0]
-        if exact:
+        if exact := [fit for fit in fits if fit[1] == 0]:
             best = min(exact, key=lambda fit: (fit[0] and link.lanes > 1, fit[3] != 16))
         else:
             best = min((fit for fit in fits if fit[3] == 16), key=lambda fit: fit[1])
