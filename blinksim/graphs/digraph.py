@@ -128,8 +128,7 @@ class CutPool:
         """Remember sets (boolean by vertex) until the next `measure`; the number of those that are new."""
         before = len(self._rows)
         for row in sets:
-            key = np.packbits(row).tobytes()
-            if key not in self._known:
+            if (key := np.packbits(row).tobytes()) not in self._known:
                 self._known.add(key)
                 bit = 1 << len(self._rows)
                 self._rows.append(row)

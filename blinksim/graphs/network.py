@@ -206,8 +206,7 @@ class Flow:
         self._vertices = vertices
         self._solver = SimpleMaxFlow()
         self._solver.add_arcs_with_capacity(tail, head, capacity)
-        status = self._solver.solve(source, sink)
-        if status != SimpleMaxFlow.Status.OPTIMAL:
+        if (status := self._solver.solve(source, sink)) != SimpleMaxFlow.Status.OPTIMAL:
             raise InputError(f"a maximum flow over {len(tail)} links failed ({status.name}); round the bandwidths")
         self.value: int = self._solver.optimal_flow()
 

@@ -221,8 +221,7 @@ def cheapest_parents(cost: Ints, root: int) -> list[int]:
     np.fill_diagonal(work, np.iinfo(np.int64).max // 4)
     parent = work.argmin(axis=0)
     parent[root] = root
-    groups = cycles(parent.tolist(), root)
-    if not groups:
+    if not (groups := cycles(parent.tolist(), root)):
         return [int(above) for above in parent]
     inside = {vertex for group in groups for vertex in group}
     groups += [[vertex] for vertex in range(count) if vertex not in inside]

@@ -59,8 +59,7 @@ def _pairs(topology: Topology, target: str) -> tuple[bool, list[tuple[str, str]]
 def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[str, str, str]]:
     if classes and target in topology.edited_classes:
         return {link.key for link in topology.links if link.kind == target}
-    found = _pairs(topology, target)
-    if found is None and target in topology.index:
+    if (found := _pairs(topology, target)) is None and target in topology.index:
         near = sorted({link.dst for link in topology.links if link.src == target})
         link, beside = f"{target}-{near[0] if near else 'gpu0'}", ", ".join(in_runs(near)) or "nothing"
         what = f"{target} is a device, and a link has two ends, as in {link}"
@@ -119,8 +118,7 @@ def _cut(
     topology: Topology, members: tuple[str, ...], gone: Collection[str], keys: Collection[tuple[str, str, str]] = ()
 ) -> Topology:
     """`topology` with these members, without the devices in `gone` and their links, and without links by key."""
-    fabric = topology.fabric
-    if fabric is not None and not set(fabric.ports).isdisjoint(gone):
+    if (fabric := topology.fabric) is not None and not set(fabric.ports).isdisjoint(gone):
         ports = tuple(filterfalse(gone.__contains__, fabric.ports))
         levels = tuple(replace(level, planes=min(level.planes, len(ports))) for level in fabric.levels)
         planes = min(fabric.planes, len(ports))
@@ -182,8 +180,7 @@ def subset(topology: Topology, members: Iterable[str]) -> Topology:
     >>> bs.load("dgx1-v100").subset(["gpu3", "gpu0"]).members
     ('gpu3', 'gpu0')
     """
-    chosen = tuple(members)
-    if not chosen:
+    if not (chosen := tuple(members)):
         raise InputError("no members: name at least one GPU")
     each_of("device", chosen, topology.index)
     return _cut(topology, chosen, {*topology.holders} - {*chosen})
@@ -271,12 +268,10 @@ def degrade(topology: Topology, target: str, **changes: Any) -> Topology:
 
 def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
     """`topology` with a link of an existing class more: between an unlinked pair, or lanes added to a linked one."""
-    found = _pairs(topology, target)
-    if found is None:
+    if (found := _pairs(topology, target)) is None:
         raise InputError(f"{target!r} is not a link; write it as in {VERBS['add']}")
     both, pairs = found
-    example = next((link for link in topology.links if link.kind == kind), None)
-    if example is None:
+    if (example := next((link for link in topology.links if link.kind == kind), None)) is None:
         raise unknown("link class", kind, topology.link_classes)
     # A half-duplex class stays half duplex: the two directions of a new pair share one bus.
     new = {}

@@ -496,8 +496,7 @@ def _link(src: str, dst: str, kind: str, data: Mapping[str, Any]) -> Link:
     lanes = data.get("lanes", 1)
     if not isinstance(lanes, int) or lanes < 1:
         raise InputError(f"{where}: lanes={lanes!r} is not a positive whole number")
-    rate = _rate(data, "bandwidth", where)
-    if rate is None:
+    if (rate := _rate(data, "bandwidth", where)) is None:
         raise InputError(f"{where}: has no bandwidth; set bandwidth_GBps or bandwidth_exact (GB/s)")
     latency, overhead = data.get("latency", 0.0), data.get("overhead", 0.0)
     return Link(src, dst, kind, rate / lanes, lanes, latency, overhead, data.get("bus"))

@@ -198,8 +198,7 @@ class Router:
         """The route that a position selects."""
         path, place = list[int](), dst
         while place != region[0]:
-            bundles = self._arrivals[region][place]
-            if len(bundles) > 1 and region[2]:
+            if len(bundles := self._arrivals[region][place]) > 1 and region[2]:
                 bundles = self._by_origin(region, bundles, position)
             bundle = _level(bundles)
             path.append(bundle[position % len(bundle)])
@@ -229,8 +228,7 @@ class Router:
             every = [self.along(way) for way in ways]
             together = _level(every)
             return together if len(together) <= MOST_ROUTES else tuple(equal[0] for equal in every)
-        routes = self._round_robin(region, dst)
-        if len(routes) == 1:
+        if len(routes := self._round_robin(region, dst)) == 1:
             return tuple(routes)
         if len(routes) > MOST_ROUTES or not self._even(region, routes):
             # The branches of one place go with those of another: take every combination.
@@ -238,8 +236,7 @@ class Router:
             passed = breadth_first(dst, lambda place: {self._tail[number] for number in into(place)} - {src})
             choices = {place: into(place) for place in passed}
             lengths = [len(bundle) for bundle in choices.values()]
-            product = prod(lengths)
-            if product <= MOST_ROUTES:
+            if (product := prod(lengths)) <= MOST_ROUTES:
                 routes = [self._combined(choices, src, dst, number) for number in range(product)]
             elif len(routes) > MOST_ROUTES:
                 routes = routes[: min(max(lengths), MOST_ROUTES)]
@@ -258,8 +255,7 @@ class Router:
             part = route[first:end]
             routes = self.routes(self._tail[part[0]], self._head[part[-1]])
             parts.append(routes if part in routes else (part,))
-        count = lcm(*map(len, parts))
-        if count > MOST_ROUTES:
+        if (count := lcm(*map(len, parts))) > MOST_ROUTES:
             count = max(map(len, parts))
         return tuple(tuple(link for routes in parts for link in routes[i % len(routes)]) for i in range(count))
 

@@ -277,8 +277,7 @@ def _both_ways(topology: Topology) -> Iterator[str]:
     by_key = {link.key: link for link in topology.links}
     lonely, uneven = [], []
     for link in topology.links:
-        back = by_key.get((link.dst, link.src, link.kind))
-        if back is None:
+        if (back := by_key.get((link.dst, link.src, link.kind))) is None:
             lonely.append(link.name)
         elif back.bandwidth < link.bandwidth:
             uneven.append(f"{link.name} {format_rate(link.bandwidth)}, back {format_rate(back.bandwidth)}")

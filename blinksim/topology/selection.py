@@ -102,8 +102,7 @@ def class_names(links: str | Iterable[str], known: Sequence[str]) -> tuple[str, 
     Raises `InputError` if there is none; names are not looked up.
     """
     given = tuple(dict.fromkeys(kind.strip() for kind in (links.split(",") if isinstance(links, str) else links)))
-    named = tuple(kind for kind in given if kind)
-    if not named:
+    if not (named := tuple(kind for kind in given if kind)):
         raise InputError(f"links= names no link class: name at least one of {', '.join(known)}, or {ALL}")
     return tuple(known) if named == (ALL,) else named
 

@@ -84,8 +84,7 @@ class _Encoded:
         count = len(devices)
         if perm is None:
             return f"it does not list each of the {count} devices once"
-        odd = np.flatnonzero(self.device[perm] != self.device)
-        if len(odd):
+        if len(odd := np.flatnonzero(self.device[perm] != self.device)):
             first, other = devices[odd[0]].name, devices[perm[odd[0]]].name
             return f"it takes {first} to {other}, a device of another kind or role"
         # What a symmetry of a single node leaves in place need not be looked up.
@@ -98,13 +97,11 @@ class _Encoded:
         wanted = (src * count + dst) * (int(self.kind.max(initial=0)) + 1) + self.kind[touched]
         place = np.searchsorted(self.keys, wanted)
         place[place == len(self.keys)] = 0
-        torn = np.flatnonzero(self.keys[place] != wanted)
-        if len(torn):
+        if len(torn := np.flatnonzero(self.keys[place] != wanted)):
             ends = f"{devices[src[torn[0]]].name}->{devices[dst[torn[0]]].name}"
             return f"it takes link {links[touched[torn[0]]].name} to {ends}, where there is none like it"
         image[touched] = self.order[place]
-        odd = np.flatnonzero(self.colour[image] != self.colour)
-        if len(odd):
+        if len(odd := np.flatnonzero(self.colour[image] != self.colour)):
             own, other = links[odd[0]].name, links[image[odd[0]]].name
             return f"it takes link {own} to {other}, which has other figures"
         # The links of one bus must go to the links of one bus; as links go one to one, so do buses then.
@@ -466,8 +463,7 @@ class CommutingGroup(Group):
                 raise InputError(f"generator {number} is no symmetry of {topology.name}: {image}")
             links.append(image)
             for earlier in permutations[:number]:
-                apart = np.flatnonzero(perm[earlier] != earlier[perm])
-                if len(apart):
+                if len(apart := np.flatnonzero(perm[earlier] != earlier[perm])):
                     name = topology.devices[int(apart[0])].name
                     raise InputError(f"generator {number} and one before it do not commute: they differ at {name}")
         return cls._on_grids(topology, permutations, [order(perm) for perm in permutations], links)
