@@ -193,8 +193,7 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int, most: int) -> _Gro
                 here[head] = True
                 edges.append((tail, head))
                 growth.missing -= 1
-        level = [head for _, head in edges[done:]]
-        if not level:
+        if not (level := [head for _, head in edges[done:]]):
             break
         growth.height += 1
     return growth
@@ -538,8 +537,7 @@ class _Pairing:
     def join(self, start: int, end: int, most: int) -> None:
         """Turn up to `most` of the arcs from `start` and to `end` into an arc past the vertex, as the pool allows."""
         starts, graph, via, pool = self.starts, self.graph, self.via, self.pool
-        amount = min(starts.get(start, 0), self.ends.get(end, 0), most)
-        if not amount:
+        if not (amount := min(starts.get(start, 0), self.ends.get(end, 0), most)):
             return
         inside = pool.inside
         here = inside[via]

@@ -104,8 +104,7 @@ def halved(weights: Weights, root: int, random: Random) -> list[int] | None:
     heads, clusters = [root], [list(range(len(weights)))]
     for _ in range(depth_of(len(weights))):
         for _ in range(_RETRIES):
-            level = next_level(weights, heads, clusters, random)
-            if level is not None:
+            if (level := next_level(weights, heads, clusters, random)) is not None:
                 break
         else:
             return None
@@ -186,8 +185,7 @@ def search(weights: Weights, root: int) -> list[int] | None:
 
     def extended(leaves: list[int], unused: frozenset[int]) -> list[int] | None:
         nonlocal tries
-        place = len(leaves)
-        if place == length:
+        if (place := len(leaves)) == length:
             return leaves
         tries += 1
         above = leaves[place & (place - 1)]
@@ -195,8 +193,7 @@ def search(weights: Weights, root: int) -> list[int] | None:
         for leaf in (*(b for b in linked[above] if b in unused), *repeats):
             if tries > _TRIES:
                 break
-            found = extended([*leaves, leaf], unused - {leaf})
-            if found is not None:
+            if (found := extended([*leaves, leaf], unused - {leaf})) is not None:
                 return found
         return None
 

@@ -141,8 +141,7 @@ class Choice:
             model.add_at_least_one({used[number].index: used[number] for number in own}.values())
         model.minimize(sum(used))
         # One unit of deterministic time takes 0.3 to 0.4 s; the clock ends only what is much slower.
-        solver = Limits(2 * seconds + _GRACE, seed, 2 * seconds).solved(model)
-        if solver is None:
+        if (solver := Limits(2 * seconds + _GRACE, seed, 2 * seconds).solved(model)) is None:
             return None
         return Selection(tuple(map(solver.value, amounts)), max(round(solver.best_objective_bound), self.least))
 
@@ -207,8 +206,7 @@ def fewest(
             # What one column counts, beside its cost: more than the costs of as many as suffice.
             big = 1 + sum(sorted(costs, reverse=True)[: len(mix.columns)])
             model.minimize(sum((big + cost) * use for cost, use in zip(costs, used, strict=True)))
-        solver = limits.solved(model)
-        if solver is not None:
+        if (solver := limits.solved(model)) is not None:
             rates = {c: Fraction(solver.value(amount), parts) for c, amount in zip(pool, amounts, strict=True)}
             return replace(mix, columns=tuple(filter(rates.get, pool)), rates=tuple(filter(None, rates.values())))
     return mix
@@ -222,8 +220,7 @@ def most_whole(columns: Sequence[Column], capacity: Sequence[int], limits: Limit
     for resource, load in loads(zip(columns, counts, strict=True)).items():
         model.add(load <= capacity[resource])
     model.maximize(sum(counts))
-    solver = limits.solved(model)
-    if solver is None:
+    if (solver := limits.solved(model)) is None:
         return [0] * len(columns), False
     return [solver.value(count) for count in counts], solver.status_name(solver.response_proto.status) == "OPTIMAL"
 
@@ -248,8 +245,7 @@ def equal_shares(
         for resource, load in loads(zip(columns, counts, strict=True)).items():
             model.add(rate.numerator * load <= rate.denominator * capacity[resource] * total)
         model.minimize(total)
-        solver = limits.solved(model)
-        if solver is not None:
+        if (solver := limits.solved(model)) is not None:
             tried[rate] = [solver.value(count) for count in counts]
         return solver is None
 
@@ -292,8 +288,7 @@ def search_trees(
         model.add(sum(terms) <= capacity[resource] * parts)
     model.minimize(sum(heights))
     solver = limits.solver()
-    status = solver.status_name(solver.solve(model))
-    if status not in _FOUND:
+    if (status := solver.status_name(solver.solve(model))) not in _FOUND:
         return [] if status == "INFEASIBLE" else None
     chosen = [[arc for arc, taken_here in takes.items() if solver.value(taken_here)] for takes in taken]
     rates = [Fraction(solver.value(amount), parts) for amount in amounts]

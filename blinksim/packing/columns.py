@@ -292,8 +292,7 @@ def _exact(
     can tell.
     """
     tried = (_vertex(used, capacity, weights, held, slack) for slack in _SLACK)
-    exact = next((found for found in tried if found is not None), None)
-    if exact is None:
+    if (exact := next((found for found in tried if found is not None), None)) is None:
         carried = summed((c.group, w) for c, w in used)
         rounded = [(c, Fraction(w / carried[c.group]).limit_denominator(10_000)) for c, w in used]
         totals = summed((c.group, w) for c, w in rounded)
@@ -322,8 +321,7 @@ def _vertex(
     equal = [{i: Fraction(1) for i, (c, _) in enumerate(chosen) if c.group == g} for g in range(len(weights))]
     ends = ({width + 1: held[g]} if g in held else {width: Fraction(-w)} for g, w in enumerate(weights))
     rates = (row | end for row, end in zip(equal, ends, strict=True))
-    values = _eliminate([*full.values(), *rates], width + 1)
-    if values is None or min(values) < 0:
+    if (values := _eliminate([*full.values(), *rates], width + 1)) is None or min(values) < 0:
         return None
     exact = [(c, value) for (c, _), value in zip(chosen, values, strict=False)]
     return exact if all(load <= capacity[r] for r, load in loads(exact).items()) else None

@@ -280,8 +280,7 @@ def _held(net: Network, sides: Sequence[list[Fraction]], ratio: Mapping[int, Fra
         factor, _ = tightest(replace(side, capacity=np.array(parts, dtype=np.int64)), weight, sinks)
         factors.append(factor * unit)
         capacities.append(tuple(part * unit for part in parts))
-    rate = min(factors)
-    if not rate:
+    if not (rate := min(factors)):
         return None
     rates = {vertex: rate * int(weight[vertex]) for vertex in ratio if weight[vertex]}
     return Split(rates, capacities[0], capacities[1] if len(capacities) > 1 else None)
@@ -296,8 +295,7 @@ def even_split(net: Network, shared: Sequence[SharedCapacity], weights: Mapping[
     for resource in shared:
         for arc, _ in resource.uses:
             capacity[arc] = Fraction(int(net.capacity[arc]), len(resource.uses) * (1 + both))
-    split = _held(net, [capacity] * (1 + both), weights)
-    if split is None:
+    if (split := _held(net, [capacity] * (1 + both), weights)) is None:
         raise InfeasibleError("the links do not reach every member")
     return split
 
@@ -361,8 +359,7 @@ class _Entries:
         room: how often each class may be chosen. There are two parts if the even division of the room leaves
         enough.
         """
-        whole = self._chosen(units, room)
-        if whole is None:
+        if (whole := self._chosen(units, room)) is None:
             return None
         even = self._chosen(1, [-(-value // units) for value in room])
         if units > 1 and even is not None:
@@ -530,8 +527,7 @@ def pack_spanning(
     packed: list[tuple[list[int], Fraction]] = []
     while rest.left:
         chosen = rest.tree()
-        amount = rest.most(chosen)
-        if not amount:
+        if not (amount := rest.most(chosen)):
             continue
         rest.capacity[chosen] -= amount
         rest.left -= amount

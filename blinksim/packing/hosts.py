@@ -82,8 +82,7 @@ def _parts(topology: Topology) -> Parts:
     rates = *columns.bandwidths, Fraction(0)
     plain = Parts(node, ranked, np.arange(count), src, dst, kind, figure, rates)
     owner = np.maximum(node[src], node[dst])
-    used = distinct(node[ranked & (node >= 0)])
-    if not len(used):
+    if not len(used := distinct(node[ranked & (node >= 0)])):
         return plain
     most = int(node.max()) + 1
     devices, links = (np.bincount(of[of >= 0], minlength=most)[used] for of in (node, owner))
@@ -492,8 +491,7 @@ def stars(hosts: Hosts, host: int) -> list[LocalTree] | None:
     trees = [LocalTree(vertex, Fraction(1), star[vertex]) for vertex in shape.members]
     entries = []
     for number, port in enumerate(shape.ports):
-        reach = paths_from(shape, port)
-        if not reach:
+        if not (reach := paths_from(shape, port)):
             return None
         first = min(reach, key=lambda vertex: (len(reach[vertex]), vertex != shape.feeds[number][0], vertex))
         entries.append((first, reach[first], min([into[number], *(links[i] for i in reach[first])])))
@@ -560,8 +558,7 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction, weights: Mapping[int, i
         if tree.root != outside:
             trees.append(LocalTree(tree.root, weight, depth_order(tree.root, edges)))
             continue
-        entered = [edge for edge in edges if edge[0] == outside]
-        if len(entered) > 1:
+        if len(entered := [edge for edge in edges if edge[0] == outside]) > 1:
             return None
         _, first, path = entered[0]
         rest = depth_order(first, [edge for edge in edges if edge[0] != outside])
@@ -664,8 +661,7 @@ def with_many_ports(hosts: Hosts, pieces: Sequence[Piece], rate: Fraction) -> tu
 
     For hosts that are all alike. None if no part does.
     """
-    wide = by_all(hosts)
-    if wide is None:
+    if (wide := by_all(hosts)) is None:
         return None
     links, into, outof = hosts.rates[0]
     low, high = Fraction(0), Fraction(1)
@@ -702,8 +698,7 @@ def by_all(hosts: Hosts) -> list[Piece] | None:
     if trees is None:
         return None
     entries = grouped((tree.root, tree) for tree in trees if tree.port >= 0)
-    rotations = lcm(*map(len, entries.values()))
-    if rotations > _MOST_ROTATIONS:
+    if (rotations := lcm(*map(len, entries.values()))) > _MOST_ROTATIONS:
         return None
     paths = {member: paths_from(shape, member) for member in entries}
     pieces: list[Piece] = []

@@ -74,8 +74,7 @@ def place_sums(rails: Rails, units: Ints, aim: float, *, keep: bool = False) -> 
     by_receiver = units.sum(axis=1)
     by_receiver[own, own] = 0
     by_node = by_receiver.sum(axis=2)
-    parts = place_parts(rails, by_node.astype(float))
-    if parts is None:
+    if (parts := place_parts(rails, by_node.astype(float))) is None:
         raise InfeasibleError("some nodes have no adapters of equal place in common")
     some = by_node[:, :, None] > 0
     aligned = np.divide(by_receiver, by_node[:, :, None], out=np.zeros(by_receiver.shape), where=some)

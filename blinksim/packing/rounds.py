@@ -316,8 +316,7 @@ class Rounds:
                 for brings in into[int(wires.src[wire])]:
                     then = now, wire
                     passing = (one for one in there[brings] if self.passed is None or (one, then) in self.passed)
-                    last = next(passing, None)
-                    if last is not None:
+                    if (last := next(passing, None)) is not None:
                         yield from self._arrivals(last, then)
         for wire in np.flatnonzero(self.used.any(axis=0)).tolist():
             yield from self._arrivals((int(np.flatnonzero(self.used[:, wire])[-1]), wire), None)

@@ -49,8 +49,7 @@ def low_trees(hops: Hops, root: int, height: int) -> Iterator[tuple[Arc, ...]]:
     def extend(
         level: Sequence[int], inside: frozenset[int], arcs: tuple[Arc, ...], left: int
     ) -> Iterator[tuple[Arc, ...]]:
-        rest = [vertex for vertex in members if vertex not in inside]
-        if not rest:
+        if not (rest := [vertex for vertex in members if vertex not in inside]):
             yield arcs
         elif left:
             # A vertex that joins on this level hangs below one of the last level; None waits for a later one.
@@ -446,8 +445,7 @@ def cheapest_order(arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed
     model.add_circuit(circuit)
     scale = _PRICE_SCALE / (max(cost, default=0.0) or 1.0)
     model.minimize(sum(round(c * scale) * x for c, (_, _, x) in zip(cost, literals, strict=True)))
-    solver = replace(limits, effort=_ORDER_EFFORT).solved(model)
-    if solver is None:
+    if (solver := replace(limits, effort=_ORDER_EFFORT).solved(model)) is None:
         return None
     follows = {a: b for a, b, x in circuit if solver.value(x)}
     order = [0 if closed else follows[n]]

@@ -67,8 +67,7 @@ def far_first(wires: Wires, pairs: list[Pair]) -> list[tuple[Pair, tuple[int, ..
         for entries in many.values():
             model.add(sum(entries) <= limit)
     model.minimize(len(pairs) * most + through)
-    solver = Limits(time_limit=_SECONDS, seed=1).solved(model)
-    if solver is None:
+    if (solver := Limits(time_limit=_SECONDS, seed=1).solved(model)) is None:
         return None
     found = [(pair, next(route for use, route in some if solver.value(use))) for pair, some in chosen.items()]
     return sorted(found, key=lambda entry: -len(entry[1]))
@@ -212,8 +211,7 @@ class _Model:
                     self.model.add(after[rank] >= before[rank])
             sharing: dict[int, list[cp_model.IntVar]] = defaultdict(list)
             for wire in range(len(self.src)):
-                message = self._message(step, wire, there, came, free, later)
-                if message is not None:
+                if (message := self._message(step, wire, there, came, free, later)) is not None:
                     for use in self.wires.uses[wire]:
                         sharing[use.link].append(message)
             for messages in sharing.values():

@@ -252,8 +252,7 @@ def sequences(wires: Wires) -> list[tuple[Partition, ...]]:
 
 def _partitions(n: int, groups: list[Clique], taken: frozenset[int] = frozenset()) -> list[Partition]:
     """All divisions of the ranks among the groups."""
-    free = next((rank for rank in range(n) if rank not in taken), None)
-    if free is None:
+    if (free := next((rank for rank in range(n) if rank not in taken), None)) is None:
         return [()]
     return [
         (group, *rest)

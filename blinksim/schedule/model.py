@@ -562,8 +562,7 @@ def abilities_used(schedule: Schedule) -> frozenset[str]:
 
 def refuse(schedule: Schedule, why: str) -> None:
     """Raises `InfeasibleError` with `why` if switches do more than to forward in a schedule."""
-    names = sorted(schedule.topology.devices[device].name for device in switches(schedule))
-    if names:
+    if names := sorted(schedule.topology.devices[device].name for device in switches(schedule)):
         what = " and ".join(words for ability, words in BRANCHING.items() if ability in abilities_used(schedule))
         more = f" and {len(names) - 1} more switches" if len(names) > 1 else ""
         raise InfeasibleError(f"{schedule.algorithm} has {names[0]}{more} {what or 'carry data on'}; {why}")

@@ -205,8 +205,7 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     forwards = np.array(["forward" in device.can for device in devices]) & ~outsider
 
     def sort(wrong: Bools, says: Callable[[int], str]) -> Iterator[str]:
-        sends = np.flatnonzero(wrong)
-        if len(sends):
+        if len(sends := np.flatnonzero(wrong)):
             more = f" ({len(sends)} sends like this)" if len(sends) > 1 else ""
             yield f"{describe(schedule, int(sends[0]))} {says(int(sends[0]))}{more}"
 
@@ -265,8 +264,7 @@ def wrong_copies(schedule: Schedule) -> Iterator[str]:
     single = [i for i, device in enumerate(devices) if able.isdisjoint(device.can) and not device.reads]
     events = Events(schedule, single)
     # Of two sends in a row from a device, with no arrival between them, the second sends the same again.
-    first = events.start[:-1][events.away & (np.diff(events.start) > 1)]
-    if len(first):
+    if len(first := events.start[:-1][events.away & (np.diff(events.start) > 1)]):
         earlier, again = events.send[first[np.argmin(events.send[first + 1])] :][:2].tolist()
         both = f"{describe(schedule, again)} and {describe(schedule, earlier)}"
         yield f"{both} send the same data, but {place(schedule, int(schedule.src[again]))} cannot multicast"
@@ -326,8 +324,7 @@ def wrong_exchange(whole: SymmetricSchedule) -> Iterator[str]:
     if unlabelled:
         return
     blocks = orbits_of_blocks(whole)
-    count = int(blocks.size.sum())
-    if count < n * n:
+    if (count := int(blocks.size.sum())) < n * n:
         yield f"{n} ranks have {n * n} blocks to exchange, but there are chunks for {count} only"
         return
     yield from verify_contents.wrong_blocks(base, blocks, whole.weighted.share_num)

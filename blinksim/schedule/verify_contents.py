@@ -370,8 +370,7 @@ def _circle(schedule: Schedule, sends: Ints, connection: Ints, slots: int) -> li
     m, devices = len(sends), len(schedule.topology.devices)
     chunk = schedule.chunk[sends].astype(np.int64) * devices
     read, written = chunk + schedule.src[sends], chunk + schedule.dst[sends]
-    both = distinct(read[np.isin(read, written)])
-    if not len(both):
+    if not len(both := distinct(read[np.isin(read, written)])):
         return []
     # Events: send k is put (k), taken (m + k); all reads of a place that is also written are done (2 m + its
     # number).
