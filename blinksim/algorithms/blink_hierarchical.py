@@ -170,8 +170,7 @@ def _chunks(hops: Hops, groups: Groups) -> Iterator[tuple[Column, _Chunk]]:
         inside = set(owners)
         arcs = ((a, b) for a in owners for b in hops.both[a] if b in inside)
         price = {arc: 1 / min(hops.capacity[r] / t for r, t in hops.loads[arc]) for arc in arcs}
-        tree = cheapest_tree(price, owners[0], owners)
-        if tree is None:
+        if (tree := cheapest_tree(price, owners[0], owners)) is None:
             continue
         line = tuple(pairwise(owners))
         if all(arc in price and price[arc] <= max(price[other] for other in tree) for arc in line):

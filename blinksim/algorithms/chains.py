@@ -102,8 +102,7 @@ def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -
         if not 0 < len(chains) <= channels or not all({(a, b), (b, a)} <= hops.routes.keys() for a, b in steps):
             continue
         columns = [column(hops, order, closed=False, both=True) for order in chains]
-        rate = even_rate(hops, columns) * len(chains)
-        if rate > best[0]:
+        if (rate := even_rate(hops, columns) * len(chains)) > best[0]:
             best = rate, chains
         if rate >= target:
             break

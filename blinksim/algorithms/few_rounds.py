@@ -215,8 +215,7 @@ def _on_links(topology: Topology, collective: Collective, size: int, search: Sea
     first = replace(search, over=lambda: search.over() or monotonic() > end)
     found = job.best(lambda rounds: np.ones((rounds, len(job.wires.src)), dtype=bool), _MOST_ROUNDS, first)
     best = job.written(topology, *found)
-    at_once = _in_one_step(topology, collective, job.wires, best[0])
-    if at_once is not None:
+    if (at_once := _in_one_step(topology, collective, job.wires, best[0])) is not None:
         search.report(at_once[0])
         best = at_once
     better = relayed.in_parts(best[0] * 1e6, search, replace(limits, time_limit=now + given - monotonic()))
@@ -235,14 +234,12 @@ def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most:
     share = Fraction(1, n) if OWN in (collective.starts, collective.ends) else Fraction(1)
     if routes is None:
         return None
-    seconds = takes(wires, routes, float(share)) / 1e6
-    if seconds >= most:
+    if (seconds := takes(wires, routes, float(share)) / 1e6) >= most:
         return None
     plan, chunks = Plan(topology, collective, _NAME, "steps"), dict[tuple[int, int], int]()
     index = topology.member_places.tolist()
     for (source, sink), route in routes:
-        label = collective.labels(source, sink)
-        if label not in chunks:
+        if (label := collective.labels(source, sink)) not in chunks:
             chunks[label] = plan.add_chunk(share, *label)
         links = tuple(link for wire in route for link in wires.routes[wire])
         op = REDUCE if collective.reduces else COPY
@@ -282,8 +279,7 @@ class _Job:
         vain, pieces = 0, 1
         for rounds in range(1, most + 1):
             solve = partial(self._solved, allowed(rounds), search)
-            solved = solve(last, pieces)
-            if solved is None:
+            if (solved := solve(last, pieces)) is None:
                 continue
             if self.in_pieces and search.pieces is None and not search.over():
                 # More of them, or fewer than before, as long as that is quicker.

@@ -20,7 +20,6 @@ ENTRY = Algorithm(("allreduce",), "all to one rank and back")
 def fill(plan: Plan) -> None:
     """Sends to rank 0, which is the server, and back."""
     vector = plan.add_chunk(Fraction(1))
-    clients = np.arange(1, plan.n)
-    if len(clients):
+    if len(clients := np.arange(1, plan.n)):
         plan.send(clients, 0, chunk=vector, op=REDUCE, step=0)
         plan.send(0, clients, chunk=vector, op=COPY, step=1)

@@ -58,8 +58,7 @@ def build(
         rings, _ = most_rings(topology, bidirectional=bidirectional, limits=limits)
     else:
         hops = find_hops(topology)
-        pool = listed(hops, closed=True, both=False, most_ranks=_LIST_RANKS)
-        if pool is None:
+        if (pool := listed(hops, closed=True, both=False, most_ranks=_LIST_RANKS)) is None:
             templates = _templates(topology, hops, False, hops.capacity)
             pool = _priced(hops, templates, hops.capacity, False, limits)
         if not pool:
@@ -91,8 +90,7 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
     if every is None and sum(counts) < min(most, MOST_RINGS):
         pool = _priced(hops, pool, lanes, both, limits)
         counts, proved = most_whole(pool, lanes, limits)
-    rings = orders_of(hops, pool, counts, closed=True)[:MOST_RINGS]
-    if not rings:
+    if not (rings := orders_of(hops, pool, counts, closed=True)[:MOST_RINGS]):
         # There are none, or a bus or a device is too narrow for them.
         raise _none(topology, " with a lane of its own")
     if both:

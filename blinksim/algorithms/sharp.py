@@ -118,8 +118,7 @@ def _trees(plan: SwitchPlan, heads: Sequence[int], abilities: set[str]) -> list[
         for head in heads:
             below = head
             for link in plan.router.route(head, top):
-                above = int(end[link])
-                if above in able:
+                if (above := int(end[link])) in able:
                     if below in parents:
                         break
                     parents[below] = above

@@ -152,8 +152,7 @@ def add_paths(plan: Plan, net: Network, shared: list[SharedCapacity], bound: Bou
     pairs = [(start, end) for (start, end), block in blocks.items() if start != end and block]
     router = Router(topology)
     straight = {pair: router.route(*pair) for pair in pairs}
-    direct = _rate(topology, straight, blocks)
-    if direct < bound.rate:
+    if (direct := _rate(topology, straight, blocks)) < bound.rate:
         # A flow's rate counts units of its commodities' weights: blocks, or bytes of a traffic matrix.
         unit = Fraction(1, ranks if collective.traffic is None else collective.traffic.size)
         rate, amounts = _flows(plan, net, shared, pairs, bound.rate * unit / net.unit)

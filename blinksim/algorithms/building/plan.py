@@ -116,8 +116,7 @@ class Plan(Builder):
         a, b, chunks, steps, channels = (array.ravel() for array in arrays)
         _inside("rank", self.n, a, b)
         _inside("chunk", len(self._shares), chunks)
-        itself = np.flatnonzero(a == b)
-        if len(itself):
+        if len(itself := np.flatnonzero(a == b)):
             raise InputError(f"rank {a[itself[0]]} sends to itself")
         self._pairs[len(self._columns[0])] = a.astype(np.int64) * self.n + b
         src, dst = self._devices[a], self._devices[b]
@@ -127,8 +126,7 @@ class Plan(Builder):
         """The numbers of the routes between devices, by the router; new ones are numbered in the order of their use."""
         keys, (known, routes) = src.astype(np.int64) * len(self.topology.devices) + dst, self._known
         place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        new = np.flatnonzero(known[place] != keys)
-        if not len(new):
+        if not len(new := np.flatnonzero(known[place] != keys)):
             return np.asarray(routes[place])
         new = new[np.sort(np.unique(keys[new], return_index=True)[1])]
         # Of many pairs, one is searched for all that symmetries take it to.
@@ -255,8 +253,7 @@ def _whole(what: str, values: npt.ArrayLike) -> Ints32:
 
 def _inside(what: str, count: int, *arrays: Ints32) -> None:
     for values in arrays:
-        outside = values[(values < 0) | (values >= count)]
-        if len(outside):
+        if len(outside := values[(values < 0) | (values >= count)]):
             raise InputError(f"there is no {what} {outside[0]}: there are {count}, from 0 on")
 
 
@@ -430,8 +427,7 @@ class SwitchPlan(Plan):
         for switch in sorted(self._switches.get(group[0], ())):
             if wanted <= self.topology.devices[switch].in_network:
                 ends = [(gpu, switch) for gpu in group] + [(switch, gpu) for gpu in group]
-                narrowest = min(self._width.get(pair, -1) for pair in ends)
-                if narrowest >= 0:
+                if (narrowest := min(self._width.get(pair, -1) for pair in ends)) >= 0:
                     rates[switch] = self._rates[narrowest]
         return rates
 
@@ -519,8 +515,7 @@ def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
     alike: every node is traversed in the same way, which NCCL's graph files need: they describe one node for
     all.
     """
-    n = topology.ranks
-    if n <= 2:
+    if (n := topology.ranks) <= 2:
         return [tuple(range(n))]
     packed = _pack(lanes_between(topology), n) if n <= EXACT else []
     candidates = [[*packed, *map(_reverse, packed)]] if packed else []
@@ -538,8 +533,7 @@ def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
 
 def chain_order(topology: Topology, first: int = 0) -> Order:
     """An order of the ranks that starts with `first`, with the fastest slowest hop that a search finds."""
-    n = topology.ranks
-    if n <= 2:
+    if (n := topology.ranks) <= 2:
         return (first, *(rank for rank in range(n) if rank != first))
     if n <= EXACT:
         # Of each hop, whether the route avoids other GPUs (1 or 0), and its bandwidth.

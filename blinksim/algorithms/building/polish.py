@@ -175,8 +175,7 @@ class _Question:
 
     def entering(self) -> list[Column] | None:
         """Low trees over several nodes (`entry_trees`); None on a single node."""
-        places = nodes_of(self.topology, self.topology.members)
-        if len(places) < 2:
+        if len(places := nodes_of(self.topology, self.topology.members)) < 2:
             return None
         nodes = [[self.members[rank] for rank in node] for node in places]
         roots = self.members if self.both else self.roots
@@ -220,8 +219,7 @@ class _Question:
         heights = [tree.height for tree in trees]
         tallest = max(heights)
         amounts = [total / len(self.roots), *(total * tree.share for tree in trees)]
-        parts = lcm(*(amount.denominator for amount in amounts))
-        if parts > MOST_PARTS:
+        if (parts := lcm(*(amount.denominator for amount in amounts))) > MOST_PARTS:
             return [self._finished([(tree, tree.share) for tree in trees], tallest, len(self.roots), False)]
         # The height of the schedule, and the least height whose trees reach the rate, by their linear program.
         levels = {tallest}

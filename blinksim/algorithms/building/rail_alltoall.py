@@ -181,8 +181,7 @@ _UNITS = 5040
 
 def pieces_of(collective: Collective, rails: Rails) -> tuple[Pieces, int]:
     """What crosses over which places, and then what stays inside nodes; and how many units the size is."""
-    traffic = collective.traffic
-    if traffic is None:
+    if (traffic := collective.traffic) is None:
         # One unit for each block, or more where adapters carry unequal parts, or none as many blocks as others.
         ranks, whole = rails.topology.ranks, rails.local % rails.exit.shape[2] == 0
         traffic = Traffic.uniform(ranks, ranks * (1 if whole and alike(rails) else _UNITS))
@@ -392,8 +391,7 @@ def joined_candidate(name: str, choose: Chosen, topology: Topology, collective: 
             return None
         loads = step_loads(whole, sums, collective, traffic.size)
         return Candidate(loads, build=lambda: Candidate(algorithm(name).build(topology, collective)))
-    rails = symmetric_rails(topology)
-    if rails is None or not rails.alike:
+    if (rails := symmetric_rails(topology)) is None or not rails.alike:
         return None
     course = choose(rails.group.orders, rails.local, delays(rails))
     # The blocks of the first node's ranks; images by the group are the rest.
