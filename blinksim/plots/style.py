@@ -181,8 +181,7 @@ class Measure:
 
     def curve(self, axes: Axes, times: Mapping[int, float], factor: float, **look: Any) -> list[float]:
         """Draws the values at `times`, seconds by size, if there are any, and returns them."""
-        values = [self.of(size / time, size, factor) for size, time in times.items()]
-        if values:
+        if values := [self.of(size / time, size, factor) for size, time in times.items()]:
             [line] = axes.plot([*times], values, **look)
             # A line through one point has no length.
             if not values[1:] and line.get_marker() in ("", "None"):

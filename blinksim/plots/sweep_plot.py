@@ -131,8 +131,7 @@ def sweep(found: Sweep, value: str = "algbw") -> Figure:
     if column not in rows[0] or not any(isinstance(row[column], (int, float)) for row in rows):
         known = ", ".join(style.MEASURES)
         raise InputError(f"{value!r} is no column of numbers here; draw one of {known}, or terms of a preset")
-    along = found.varying()
-    if not along:
+    if not (along := found.varying()):
         raise InputError("one point is no picture; vary something, or give several sizes")
     if len(along) > 3:
         raise InputError(f"{len(along)} things vary ({', '.join(along)}); a picture holds three, so fix one")

@@ -78,8 +78,7 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     The times are of rings, not of switches that reduce. version: of NCCL, empty if it is not known. source:
     where the times come from.
     """
-    times = [time for one in series for time in _times(one, version)]
-    if len(times) < 3:
+    if len(times := [time for one in series for time in _times(one, version)]) < 3:
         return None
     first, known = series[0].topology, series[0].topology.nccl_rates
     # The name of the GPUs, as the machine's file says it.
@@ -90,8 +89,7 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     # No protocol sends faster than the links allow: a rate beyond them is one that the times do not show.
     most = _BEYOND_LINKS * max(leaving(one.topology) for one in series)
     least = {f"{line}.byte": 1 / most for line in LINES} if most else {}
-    found = fit_sums(times, start, least=least, rates=_shows_rates(series))
-    if found is None:
+    if (found := fit_sums(times, start, least=least, rates=_shows_rates(series))) is None:
         return None
     error, constants, kept = _stated(found, times, {name: start[name] for name in start if not name.startswith(NVLS)})
     rates = _with(before, {name: value for name, value in found.values.items() if value != start[name]})

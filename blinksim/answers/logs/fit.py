@@ -16,9 +16,9 @@ from statistics import NormalDist
 from typing import Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from blinksim.graphs.arrays import Floats
-
+Floats = npt.NDArray[np.float64]
 Name = TypeVar("Name", bound=Hashable)
 # From all constants and the names of some: times (n), and the share of each that is in proportion to those (n x p).
 Predict = Callable[[Mapping[Name, float], Sequence[Name]], tuple[Floats, Floats]]

@@ -835,8 +835,7 @@ def locate(
         raise InputError(f"the logs hold no test of {collective}")
     rig = _Rig.of(Question.of(machine, nodes=many, edits=edits), hosts, [run for run, _ in runs], multicast)
     faults = rig.faults
-    library = faults.node.device(faults.node.members[0]).library.upper()
-    if library not in VISIBLE:
+    if (library := faults.node.device(faults.node.members[0]).library.upper()) not in VISIBLE:
         cure = "blinksim diagnose says what may be slow, and what to measure next"
         raise InputError(f"locate knows NCCL and RCCL, and {faults.node.name} runs {library.lower()}; {cure}")
     seen = [rig.seen(run, given) for run, given in runs]
@@ -883,8 +882,7 @@ def _plan(suspicion: Suspicion) -> Iterator[Job]:
     """The runs of which each tells most where those before show nothing wrong, ten at most."""
     seen = suspicion.seen
     for _ in range(MOST_RUNS):
-        job = Suspicion(suspicion.faults, suspicion.nodes, seen).next_run()
-        if job is None:
+        if (job := Suspicion(suspicion.faults, suspicion.nodes, seen).next_run()) is None:
             return
         yield job
         ranks = sum(len(gpus) for _, gpus in job.gpus)

@@ -156,8 +156,7 @@ def predict(case: Case, rates: ExecutionRates) -> float:
 @contextmanager
 def processes() -> Iterator[Map]:
     """Predictions on several processes, one for each processor that this one may use."""
-    workers = len(os.sched_getaffinity(0))
-    if workers == 1:
+    if (workers := len(os.sched_getaffinity(0))) == 1:
         yield map
         return
     # Each worker is asked about the same cases again and again, and compiles them once.

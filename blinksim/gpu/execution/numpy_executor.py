@@ -100,8 +100,7 @@ def interpret(program: Program, inputs: Iterable[Array], op: str = "sum", seed: 
             awaited = ((op, (device, flag, part)) for op in left for (flag,) in program.rows("waits", op))
             missing = [(op, done[op], name) for op, name in awaited if flags[name] <= done[op]]
             late = {op for op, _, _ in missing}
-            able = [op for op in left if op not in late]
-            if not able:
+            if not (able := [op for op in left if op not in late]):
                 yield missing
                 continue
             op = min(able, key=lambda op: ((done[op] << 20) // count[op], op))
@@ -137,8 +136,7 @@ def interpret(program: Program, inputs: Iterable[Array], op: str = "sum", seed: 
 
 def move(program: Program, how: str, op: int, piece: int, part: int, memory: Sequence[Any]) -> None:
     """Moves a piece of an op as the kernel does. how: one of `REDUCTIONS`. memory: the buffers of each device."""
-    targets = program.rows("destinations", op)
-    if not targets:
+    if not (targets := program.rows("destinations", op)):
         return
     begin, end = program.span(int(program.length[op]), part, piece)
     own = memory[program.op_device[op]]

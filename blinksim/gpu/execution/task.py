@@ -80,15 +80,13 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         for name in ("slices", "piece_bytes"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
+            if (value := getattr(self, name)) is not None and value < 1:
                 raise InputError(f"{name} must be at least 1")
         if self.protocol not in (None, *PROTOCOLS):
             raise unknown("protocol", str(self.protocol), PROTOCOLS)
         if self.staged is False and self.protocol == "ll128":
             raise InputError("packets always go through inboxes; leave staged out, or take protocol=simple")
-        lanes = self.lane_blocks
-        if lanes is not None and lanes > MOST_LANE_BLOCKS:
+        if (lanes := self.lane_blocks) is not None and lanes > MOST_LANE_BLOCKS:
             most = f"give at most {MOST_LANE_BLOCKS}"
             raise InputError(f"lane_blocks={lanes}: no GPU runs so many thread blocks at once; {most}")
         if self.lane_rate is not None and (lanes is None or self.lane_rate <= 0):

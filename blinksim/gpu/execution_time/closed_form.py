@@ -134,8 +134,7 @@ class _Launches:
         """
         for launch in range(launches):
             starts = list(self.begun[-1])
-            least = launch - self.shape.program.staged
-            if least >= 0:
+            if (least := launch - self.shape.program.staged) >= 0:
                 for device, others in enumerate(self.shape.receivers):
                     heard = [self.begun[least][other] + self.rates.announce_s for other in others]
                     starts[device] = max([starts[device], *heard])

@@ -223,8 +223,7 @@ class _Block:
 
     def after(self, arrival: int, lag_s: float) -> None:
         """The block is not further than this arrival, and what follows it, let it go on."""
-        time = self.launch.seen[arrival] + lag_s
-        if time > self.until:
+        if (time := self.launch.seen[arrival] + lag_s) > self.until:
             self.until, self.look = time, self.launch.looked[arrival]
             self.restart(time)
 
@@ -320,8 +319,7 @@ class Launches:
         """The last of some arrivals; the block waits if one is still to come."""
         launch, latest, last = block.launch, -1.0, NONE
         for number in numbers:
-            time = launch.seen[number]
-            if time == _MISSING:
+            if (time := launch.seen[number]) == _MISSING:
                 launch.waiting.setdefault(number, []).append(block)
                 return _STILL_TO_COME
             if time > latest:

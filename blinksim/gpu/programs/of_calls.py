@@ -483,8 +483,7 @@ class _ChunkCompiler:
         # Brings every value into the result, or waits for what lands there.
         last = 2 * self.compiler.schedule.steps
         for device, target in sorted(self.result.items()):
-            values = self.value[device]
-            if not values or device in self.done:
+            if not (values := self.value[device]) or device in self.done:
                 continue
             if len(values) > 1 or values[0].place != target:
                 self._store_result(device, self._op(device, (last, 0), 0))

@@ -90,8 +90,7 @@ def put_back(tensor: torch.Tensor, vector: torch.Tensor) -> None:
 
 def reduction(tensors: Sequence[torch.Tensor], op: Any) -> tuple[str, str, bool]:
     """How a schedule reduces tensors by an op of torch: why it does not, or ""; the reduction, and True for a mean."""
-    name = next((name for known, name in _OPS.items() if op == known), None)
-    if name is None:
+    if (name := next((name for known, name in _OPS.items() if op == known), None)) is None:
         return f"no schedule is run with {op}", "sum", False
     kinds = [tensor.dtype for tensor in tensors if tensor.dtype not in _KINDS]
     return f"no schedule reduces {kinds[0]}" if kinds else "", name, op == dist.ReduceOp.AVG
@@ -197,8 +196,7 @@ class RanOn:
 
     def hold_back_current_stream(self) -> None:
         """Has the current stream wait for the call, if it is another."""
-        current = current_stream(self.backend.gpu)
-        if current != self.address:
+        if (current := current_stream(self.backend.gpu)) != self.address:
             self.backend.precede(self.event, current)
 
 
@@ -233,8 +231,7 @@ class GroupWork(dist.Work):
 
     def wait(self, timeout: timedelta = _AT_ONCE) -> bool:
         self.check()
-        queued = self.queued
-        if queued is not None:
+        if (queued := self.queued) is not None:
             queued.hold_back_current_stream()
             end = time.monotonic() + timeout.total_seconds()
             while timeout > _AT_ONCE and not queued.event.done:
