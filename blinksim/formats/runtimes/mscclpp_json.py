@@ -165,8 +165,10 @@ def _operation(
         spans = []
         for item in fields[key].items():
             part = item.fields(("index", "size"), {"type": None, "buffer_id": None})
-            own = part["buffer_id"].value is None
-            where = (rank, _kind(part["type"])) if own else remotes[part["buffer_id"].whole(0, len(remotes) - 1)]
+            if part["buffer_id"].value is None:
+                where = rank, _kind(part["type"])
+            else:
+                where = remotes[part["buffer_id"].whole(0, len(remotes) - 1)]
             size = part["size"].whole(1, 2**20)
             spans.append((*where, part["index"].whole(0, sizes[where[0]][where[1]] - size), size))
         return tuple(spans)
