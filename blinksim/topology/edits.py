@@ -187,12 +187,9 @@ def subset(topology: Topology, members: Iterable[str]) -> Topology:
 
 
 def _changed(topology: Topology, link: LinkLike, changes: dict[str, Any]) -> LinkLike:
-    values: dict[str, Any] = {}
-    for key, value in changes.items():
-        if key == "bandwidth":
-            values["lane_bandwidth"] = _value(key, value) * topology.of_nominal.get(link.kind, 1)
-        else:
-            values[key] = _value(key, value)
+    values = {key: _value(key, value) for key, value in changes.items()}
+    if "bandwidth" in values:
+        values["lane_bandwidth"] = values.pop("bandwidth") * topology.of_nominal.get(link.kind, 1)
     return replace(link, **values)
 
 
