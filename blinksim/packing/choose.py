@@ -194,9 +194,8 @@ def fewest(
     for parts in sorted({wanted.denominator, 2 * wanted.denominator, own}):
         if parts > MOST_PARTS or not mix.columns:
             continue
-        hint = None
-        if wanted == mix.rate and all(parts % r.denominator == 0 for r in mix.rates):
-            hint = [int(known.get(column, 0) * parts) for column in pool]
+        whole = wanted == mix.rate and all(parts % r.denominator == 0 for r in mix.rates)
+        hint = [int(known.get(column, 0) * parts) for column in pool] if whole else None
         model, amounts, used = Choice(pool, capacity, wanted, parts).program(range(len(pool)), hint)
         costs = [column.cost for column in pool]
         if cheapest:

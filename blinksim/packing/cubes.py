@@ -158,8 +158,7 @@ class Cubes(Pricing):
         for order in permutations(range(bits)):
             for halvings in range(bits + 1):
                 # Where several bits share one round, doubling back in the reverse order is enough.
-                orders_back = permutations(order[:halvings]) if alternating else [order[:halvings][::-1]]
-                for back in orders_back:
+                for back in permutations(order[:halvings]) if alternating else [order[:halvings][::-1]]:
                     sequence = (*order, *back)
                     for when in self._placed(sequence, 0):
                         yield halved(when, sequence, halvings)

@@ -79,8 +79,7 @@ def _parts(topology: Topology) -> Parts:
     kind = np.array([names.index(name) for name in columns.classes], dtype=np.int64)[columns.kind]
     ranked = np.isin(np.arange(count), topology.member_places)
     node, src, dst, figure = topology.device_nodes, columns.src, columns.dst, columns.figure
-    rates = *columns.bandwidths, Fraction(0)
-    plain = Parts(node, ranked, np.arange(count), src, dst, kind, figure, rates)
+    plain = Parts(node, ranked, np.arange(count), src, dst, kind, figure, (*columns.bandwidths, Fraction(0)))
     owner = np.maximum(node[src], node[dst])
     if not len(used := distinct(node[ranked & (node >= 0)])):
         return plain

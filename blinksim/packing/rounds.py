@@ -395,6 +395,5 @@ def round_robin(wires: Wires, every: bool, rounds: int) -> Bools:
     allowed = np.zeros((rounds, len(wires.src)), dtype=bool)
     for now in range(rounds):
         stride = away[now % len(away)]
-        to = wires.src ^ stride if n & (n - 1) == 0 else (wires.src + stride) % n
-        allowed[now] = wires.dst == to
+        allowed[now] = wires.dst == (wires.src ^ stride if n & (n - 1) == 0 else (wires.src + stride) % n)
     return allowed

@@ -204,8 +204,7 @@ def with_places(cells: Sequence[Cell]) -> list[tuple[Cell, bool]]:
 def question_of(machine: str, cell: Cell) -> Question:
     """The part of the machine that took part."""
     each = cell.gpus // cell.nodes
-    first = None if cell.nodes > 1 else f"0-{each - 1}" if each > 1 else "0"
-    members = cell.set.members or first
+    members = cell.set.members or (None if cell.nodes > 1 else f"0-{each - 1}" if each > 1 else "0")
     return Question(machine, nodes=cell.nodes, members=members, ranks_per_node=None if members else each)
 
 
