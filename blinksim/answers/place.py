@@ -714,7 +714,8 @@ class _Search:
             if len(set[str]().union(*own)) < sum(map(len, own)):
                 self.shared -= 1
                 alone = min(one.rate for one in together(self.topology, map(",".join, members), self.collective).groups)
-                self.together |= dict.fromkeys(self._images(key), alone)
+                # Of the few orders of large machines none is another's image.
+                self.together |= dict.fromkeys(self._images(key) if self.listed else (), alone)
             self.together[key] = alone
         return self.together.get(key, alone)
 

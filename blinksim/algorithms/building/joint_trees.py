@@ -38,17 +38,9 @@ def fair(machine: Topology, groups: Sequence[Group]) -> Together:
     # Where links load alike both ways, trees that are used both ways suffice.
     pairs = pairs_of_links(machine) if all(search.use == BOTH for search in own) else None
     searches = [replace(search, apart=pairs is None and search.use == BOTH) for search in own]
-    weights, held = [group.weight for group in groups], list[Fraction | None]([None] * len(groups))
+    weights = [group.weight for group in groups]
     alone = [joint_mix([search], [weight], [None]) for search, weight in zip(searches, weights, strict=True)]
-    proofs, mixes = list[SharedLengths](), [mix for _, [mix], _ in alone]
-    while None in held:
-        common, mixes, _ = joint = joint_mix(searches, weights, held, mixes)
-        proof = _proof(machine, groups, joint, held, pairs)
-        # Of those that a certificate counts none can have more.
-        for number, group in enumerate(groups):
-            if held[number] is None and (proof.distances[number] or proof.rate > common):
-                held[number] = group.weight * common
-        proofs.append(proof)
+    held, mixes, proofs = _progressive_filling(machine, groups, searches, alone, pairs)
     plans, den = [Plan(group.part, group.collective, "packed", "forest") for group in groups], 1
     for plan, search, trees in zip(plans, searches, mixes, strict=True):
         plan.add_trees(trees_from(search, trees))
@@ -57,8 +49,35 @@ def fair(machine: Topology, groups: Sequence[Group]) -> Together:
     for group, plan, (first, _, _), rate in zip(groups, plans, alone, held, strict=True):
         # One file holds the shares of all.
         made = plan.finish(rounded=True, common=den)
-        found.append(replace(group, alone=first * group.weight, rate=rate or Fraction(0), schedule=made))
+        found.append(replace(group, alone=first * group.weight, rate=rate, schedule=made))
     return Together(machine, tuple(found), tuple(proofs))
+
+
+def _progressive_filling(
+    machine: Topology,
+    groups: Sequence[Group],
+    searches: Sequence[TreeSearch],
+    alone: Sequence[Joint],
+    pairs: Sequence[int] | None,
+) -> tuple[list[Fraction], list[Mix], list[SharedLengths]]:
+    """The max-min fair rates of groups, trees for them, and proofs: all rise until some can have no more (Bertsekas and
+    Gallager, Data Networks, section 6.5.2).
+
+    alone: what `joint_mix` gives for each by itself.
+    """
+    held, proofs = list[Fraction | None]([None] * len(groups)), list[SharedLengths]()
+    mixes = [mix for _, [mix], _ in alone]
+    while None in held:
+        common, mixes, prices = joint_mix(searches, [group.weight for group in groups], held, mixes)
+        # Of those that a certificate counts none can have more; nor any that has no more than this alone.
+        full = [own for (most, _, own), rate in zip(alone, held, strict=True) if rate is None and most == common]
+        every = [_proof(machine, groups, (common, mixes, each), held, pairs) for each in (prices, *full)]
+        tight = [proof for proof in every if proof.rate == common]
+        proofs += tight or every[:1]
+        for number, group in enumerate(groups):
+            if held[number] is None and (not tight or any(proof.distances[number] for proof in tight)):
+                held[number] = group.weight * common
+    return [rate for rate in held if rate is not None], mixes, proofs
 
 
 def _proof(
