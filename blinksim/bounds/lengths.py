@@ -372,8 +372,8 @@ def counted(proof: Certificate, topology: Topology) -> dict[str, Fraction]:
     if isinstance(proof, Lengths):
         return dict(proof.lengths)
     assert isinstance(proof, Cut | Partition)
-    ends = {link.name: {f"{link.src} out", f"{link.dst} in"} for link in topology.links}
-    crossing = [name for name in proof.links if ends[name].isdisjoint(proof.limits)]
+    ends = {link.name: (f"{link.src} out", f"{link.dst} in") for link in topology.links} if proof.limits else {}
+    crossing = [name for name in proof.links if not {*proof.limits}.intersection(ends.get(name, ()))]
     return dict.fromkeys((*proof.limits, *crossing), Fraction(1))
 
 

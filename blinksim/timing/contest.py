@@ -55,8 +55,6 @@ Answer = Callable[[int], Projection]
 """Projection of a size by a model without schedules."""
 # The models whose times are those of links with latency, overhead and bandwidth.
 ON_LINKS = ("alpha-beta", "simulate")
-# Ranks up to which the bound on the time is a matter of seconds; Aurora has 1,024 nodes and more of 12.
-_MOST_RANKS = 16_384
 # Those that choose routes: some of the trees, paths or parts that data is divided among may be enough for
 # few bytes.
 _DIVIDED = {name for name, entry in REGISTRY.items() if entry.routes}
@@ -209,11 +207,11 @@ def least_time_of(
 ) -> LeastTime:
     """What no schedule falls below for `size` bytes on the links.
 
-    By the bound on the rate alone on thousands of ranks, and for tokens of experts.
+    By the bound on the rate alone for tokens of experts.
 
     grants: what switches may do, as in the bound.
     """
-    if part.ranks > _MOST_RANKS or size < 1 or collective.routing is not None:
+    if size < 1 or collective.routing is not None:
         return LeastTime(size / float(bound.rate), bound.words, bound.assumes, bound.scope)
     from blinksim.bounds.time.delays import SECOND
     from blinksim.bounds.time.time_bound import least_time

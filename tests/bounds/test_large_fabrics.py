@@ -6,9 +6,12 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import networkx as nx
 import pytest
 
 import blinksim as bs
+from blinksim.collective import Collective
+from blinksim.timing.contest import ceiling_of, least_time_of
 from blinksim.topology.elements import Level
 from blinksim.topology.graph import Topology
 
@@ -122,3 +125,20 @@ def test_a_dead_node_of_128_leaves_an_allreduce_of_the_others() -> None:
     assert found.bound.rate == Fraction(127 * NODE * 10**9, 2 * (127 - 1))
     assert found.gap == 0
     assert found.verdict.ok
+
+
+@pytest.mark.parametrize(("machine", "nodes"), [("p5", 4), ("p5", 16), ("hgx-h100", 40), ("frontier", 300)])
+@pytest.mark.parametrize("name", ["allreduce", "broadcast", "reduce", "scatter"])
+def test_no_floor_is_below_the_farthest_latency(machine: str, nodes: int, name: str) -> None:
+    """By Dijkstra's algorithm in NetworkX; whole messages may say more."""
+    collective = Collective(name)
+    part = bs.Question(machine, nodes=nodes, collective=collective).part()
+    graph = part.to_networkx()
+    src, dst = part.members[:: 1 if name in ("broadcast", "scatter") else -1][:: part.ranks - 1]
+    first = {(a, b): data["overhead"] for a, b, data in graph.out_edges(src, data=True)}
+    way = nx.single_source_dijkstra_path_length(
+        graph, src, weight=lambda a, b, links: min(one["latency"] for one in links.values()) + first.get((a, b), 0)
+    )
+    found = least_time_of(part, collective, part.ranks, ceiling_of(part, collective))
+    assert way[dst] > 2e-6
+    assert found.time_s >= way[dst] * (1 - 1e-9)

@@ -136,6 +136,14 @@ class Delays:
                 found[rank[node[held]]] = np.minimum(far, LONG)[:, goes[devices]]
         return found
 
+    def since(self, devices: Sequence[int]) -> Ints:
+        """When data of the ranks of these devices reaches each device at the earliest, 0 where it starts."""
+        src, dst = self.topology.ends
+        out = np.isin(src, devices)
+        found, _ = self._nearest(self.alpha[out], dst[out], dst[out], np.ones(len(src), np.bool_))
+        found[[*devices]] = 0
+        return found
+
     def alike(self, things: Sequence[Sequence[frozenset[int]]]) -> list[int]:
         """For each of `things`, sets of devices, the place of the first that a symmetry takes to it."""
         number = {tuple(thing): place for place, thing in enumerate(things)}

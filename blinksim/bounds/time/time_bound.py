@@ -19,10 +19,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from heapq import heappop, heappush
 from math import ceil
 from typing import Any
+
+import numpy as np
 
 from blinksim.bounds.bound_result import NOTHING, of_blocks
 from blinksim.bounds.certificates import Certificate, Phases, differing, known_devices, listed, shown
@@ -31,7 +33,7 @@ from blinksim.bounds.compute import best_known
 from blinksim.bounds.time import certificates, link_prices, message_counts
 from blinksim.bounds.time.certificates import Stated, Theorem, TimeCertificate, amount, in_words, latest
 from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
-from blinksim.collective import EVERY, OWN, Collective
+from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError, blamed_on, unknown
 from blinksim.graphs.arrays import Ints
 from blinksim.graphs.connectivity import grouped
@@ -137,6 +139,8 @@ class Clock(TimeCertificate):
 # Pairs of sources and sinks that are searched, the most promising first, and devices up to which they are.
 _PAIRS = 24
 _MOST_DEVICES = 160
+# Ranks from which on counts of messages and clocks, which take seconds there, are left out.
+_MOST_RANKS = 16_384
 # Of these, those whose clocks are set again after a first look, and those whose time is then raised.
 _REFINED, _RAISED = 6, 2
 # Rounds of telling which ranks are reached before data of others can pass them.
@@ -149,8 +153,13 @@ Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 @lru_cache(maxsize=_KEPT)
 def best_clock(topology: Topology, collective: Collective, size: int) -> Clock | None:
-    """The latest time that clocks prove, of all sources and sinks that are tried; None for large machines."""
+    """The latest time that clocks prove, of all sources and sinks that are tried; None for one large node.
+
+    On large machines, by plain distances between one rank and all of other nodes.
+    """
     flows = _flows(topology, collective)
+    if len(topology.devices) > _MOST_DEVICES:
+        return flows[0].clock(size) if flows and topology.ranks <= _MOST_RANKS else None
     looks: tuple[tuple[Callable[[_Flow, int], float], int], ...] = (
         (_Flow.estimate, _PAIRS),
         (lambda flow, size: flow.paths(flow.late).clocks(flow.needed(size))[0], _REFINED),
@@ -167,9 +176,17 @@ def best_clock(topology: Topology, collective: Collective, size: int) -> Clock |
 @lru_cache(maxsize=_KEPT)
 def _flows(topology: Topology, collective: Collective) -> tuple[_Flow, ...]:
     """Flows between all pairs of one question; for pairs that are alike, that of the first."""
-    if len(topology.devices) > _MOST_DEVICES:
-        return ()
     facts = delays(topology, collective)
+    if len(topology.devices) > _MOST_DEVICES:
+        # What comes from other nodes to one rank, or to them from one; where one of them is as good as all, from that.
+        host = topology.device_nodes[topology.member_places]
+        one = collective.root if collective.rooted else 0
+        gives = collective.starts == ROOT or collective.ends == OWN
+        every = (collective.ends if gives else collective.starts) == OWN
+        far = tuple(np.flatnonzero(host != host[one])[None if every else -1 :].tolist())
+        given, taken = ((one,), far) if gives else (far, (one,))
+        must = collective.between(given, taken, topology.ranks)
+        return (_Flow(facts, np.empty((0, 0), dtype=np.int64), given, taken),) if must else ()
     apart = facts.ways(facts.ranks)
     pairs = [*dict.fromkeys(_pairs(facts, apart.tolist()))]
     first = facts.alike([[frozenset(facts.ranks[rank] for rank in side) for side in ends] for ends in pairs])
@@ -214,12 +231,7 @@ class _Flow:
         # The devices of ranks whose clocks are taken to show less than when data of others can pass; at first, all.
         self.late = frozenset(device for device in self.sources if device in facts.owners)
         self.paths = cache(partial(_Paths, facts, self.sources, {*self.sinks}))
-        # The least of the rates out of the sources and into the sinks; the least delay of anything between them.
-        inside, outside = {*self.sources}, {*self.sinks}
-        every = list(zip(facts.src, facts.dst, facts.rate, strict=True))
-        out = sum(rate for src, dst, rate in every if src in inside and dst not in inside)
-        into = sum(rate for src, dst, rate in every if dst in outside and src not in outside)
-        self._narrow, self._apart = max(1, min(out, into)), int(apart[[*given]][:, [*taken]].min())
+        self._apart = apart
 
     def needed(self, size: int) -> Fraction:
         """What must pass, in the unit of a rate times a femtosecond."""
@@ -227,11 +239,23 @@ class _Flow:
 
     def estimate(self, size: int) -> float:
         """A time that is about right: what must pass over the rate into the sinks, and the least delay."""
-        return float(self.needed(size)) / self._narrow + self._apart
+        return float(self.needed(size)) / self._narrow + int(self._apart[[*self.given]][:, [*self.taken]].min())
+
+    @cached_property
+    def _narrow(self) -> int:
+        """The least of the rates out of the sources and into the sinks."""
+        facts, inside, outside = self.facts, {*self.sources}, {*self.sinks}
+        every = list(zip(facts.src, facts.dst, facts.rate, strict=True))
+        out = sum(rate for src, dst, rate in every if src in inside and dst not in inside)
+        into = sum(rate for src, dst, rate in every if dst in outside and src not in outside)
+        return max(1, min(out, into))
 
     def refined(self, size: int) -> tuple[int, list[int]]:
         """A later time where there is one, and its clocks: with what is known of when data of others can pass."""
         facts, late, best = self.facts, self.late, (0, [0] * len(self.facts.topology.devices))
+        if len(best[1]) > _MOST_DEVICES:
+            clocks = facts.since(self.sources).tolist()
+            return min(map(clocks.__getitem__, self.sinks)), clocks
         for _ in range(_ROUNDS):
             time, clocks = self.paths(late).clocks(self.needed(size))
             best = max(best, (time, clocks), key=lambda found: found[0])
@@ -392,10 +416,10 @@ def best_time(
     """The certificate of the latest time; of equal ones, the one that assumes least.
 
     proofs: certificates of rates. grants: what switches may do beside forwarding; what counts messages then
-    says nothing.
+    says nothing, and is not asked about thousands of ranks.
     """
     best = min(_fluid(topology, collective, size, proofs), key=_order)
-    for theorem in () if grants else THEOREMS:
+    for theorem in () if grants or topology.ranks > _MOST_RANKS else THEOREMS:
         best = _stated(theorem, topology, collective, size, best.time) or best
     return best
 
