@@ -104,6 +104,15 @@ def test_the_job_waits_for_a_slow_port(machine: str, port: str) -> None:
     assert 6.4 * sound < eighth <= 8 * sound
 
 
+@pytest.mark.parametrize("nodes", [2, 4])
+@pytest.mark.parametrize("rate", [20.1, 40, 45])
+def test_one_slow_adapter_costs_what_all_as_slow_do(nodes: int, rate: float) -> None:
+    """Channels fill 40 or 48 of its 50 GB/s: what they leave free is lost first."""
+    edits = f"degrade n0.nic0-fabric0 bandwidth={rate}GB/s", f"replace ib bandwidth={rate}GB/s"
+    one, every = (taken(bs.Question("hgx-h100", nodes=nodes, edits=(edit,)), "allreduce", [2**30])[0] for edit in edits)
+    assert one.time_s == pytest.approx(every.time_s, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("machine", "nic"), [("aurora", "nic0"), ("p5", "efa0"), ("hgx-h100", "nic0"), ("perlmutter", "nic0")]
 )

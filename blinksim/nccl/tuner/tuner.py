@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
@@ -122,6 +123,7 @@ ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_t
 """In the order in which NCCL looks at them: of equal times the first wins."""
 ALGORITHMS_OF = {name: tuple(words.split()) for name, words in read_words("collective of NCCL").items()}
 _LL, _LL128, _SIMPLE = range(3)
+_AS_PLANNED = Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,19 +415,30 @@ class Prediction:
 def carried(found: Prediction, known: Topology, whole: Topology) -> Prediction:
     """The prediction with channels as wide as the links of `whole` are, which NCCL takes for those of `known`.
 
-    Ports that no channel goes through do not count.
+    Ports that no channel goes through do not count, and of others what their channels leave free goes first.
     """
-    wider = [(new, new.lane_bandwidth / old.lane_bandwidth) for old, new in zip(known.links, whole.links, strict=True)]
+    links = [(new, new.bandwidth / old.bandwidth) for old, new in zip(known.links, whole.links, strict=True)]
     wide = {}
     for family, graph in found.graphs.items():
         idle = found.idle_ports(family)
-        counted = [one for one in wider if idle.isdisjoint(map(in_node, (one[0].src, one[0].dst)))]
+        passing = [Counter(map(found.ports.get, ports)) for ports in zip(*graph.nets, strict=True)]
+        ratios: dict[str, list[Fraction]] = defaultdict(list)
+        for link, ratio in links:
+            ends = {in_node(link.src), in_node(link.dst)}
+            if idle.isdisjoint(ends):
+                most = max((used[port] for used in passing for port in ends), default=0) * graph.bw_inter
+                held = most > 0 and ratio < 1
+                ratios[link.kind].append(min(max(ratio, link.bandwidth / most), _AS_PLANNED) if held else ratio)
         inside, outside = (
-            min((ratio for link, ratio in counted if link.kind in kinds), default=Fraction(1))
+            min((one for kind in kinds for one in ratios[kind]), default=_AS_PLANNED)
             for kinds in (whole.collective_links, whole.inter_node_links)
         )
         # On two nodes its table takes the bandwidth inside a node, also where the network gives less.
-        inside = min(inside, outside) if found.job.nnodes == 2 else inside
+        inside = (
+            min(inside, outside * max(_AS_PLANNED, graph.bw_inter / graph.bw_intra))
+            if found.job.nnodes == 2
+            else inside
+        )
         wide[family] = graph.widened(inside, outside)
     return replace(found, ring=wide["ring"], tree=wide["tree"], nvls=wide.get("nvls"), planned=found)
 
