@@ -430,7 +430,7 @@ class Question:
     nodes : int
         Number of nodes, joined by the machine's fabric; they may stand before a name, as in ``2xp5``.
     ranks_per_node : int, optional
-        Ranks on every node, placed card by card in file order. Default: all its GPUs.
+        Ranks on every node, card by card in file order, GPUs without a NIC last. Default: all its GPUs.
     members : str, optional
         The GPUs to run on, such as ``0,1,4``, ``0-3`` or ``gpu0,gpu3``. Numbers count the GPUs before any
         edit.

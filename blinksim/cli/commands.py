@@ -64,7 +64,7 @@ class MachineOptions(Options):
 
     Options:
       nodes: Nodes, joined by its fabric.
-      ranks_per_node: Ranks on every node, placed card by card in file order.  [default: all its GPUs]
+      ranks_per_node: Ranks on every node, card by card in file order, GPUs without a NIC last.  [default: all its GPUs]
       members: The GPUs to run on, by number (0,1,4 or 0-3, through all nodes) or name (n1.gpu0); rank order is list
           order.  [default: all]
       relays: GPUs without a rank that may forward.  [default: those that the machine file names]

@@ -101,7 +101,7 @@ def on_every_node(names: tuple[str, ...], nodes: int) -> tuple[str, ...]:
 def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:
     """The first `ranks_per_node` members of every node in file order (card by card), as rank order.
 
-    Raises `InputError` if a node has fewer.
+    Members linked to other GPUs alone, without a NIC of their own, come last. Raises `InputError` if a node has fewer.
     """
     if ranks_per_node is None:
         return topology.members
@@ -113,7 +113,9 @@ def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:
         where = "a node" if len({*sizes}) < 2 else f"n{sizes.index(fewest)}"
         has = f"{where} of {topology.name} has {fewest} GPUs; give 1 to {fewest}, or no number for all GPUs"
         raise InputError(f"{ranks_per_node} ranks per node, but {has}")
-    return tuple(topology.members[rank] for ranks in by_node for rank in ranks[:ranks_per_node])
+    linked = {link.src for link in topology.links if not topology.device(link.dst).holds}
+    ported = [sorted(ranks, key=lambda rank: topology.members[rank] not in linked) for ranks in by_node]
+    return tuple(topology.members[rank] for ranks in ported for rank in sorted(ranks[:ranks_per_node]))
 
 
 def nodes_of(topology: Topology, members: Sequence[str]) -> list[list[int]]:

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from machines_for_tests import dgx1
 from strategies import topologies
 
+import blinksim as bs
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.topology.cluster import nodes_of, place, replicate
 from blinksim.topology.elements import SHAPES, Fabric, Level
@@ -256,3 +257,10 @@ def test_place_takes_the_first_members_of_every_node() -> None:
 def test_nodes_of_groups_ranks() -> None:
     cluster = node().replicate(2, fabric())
     assert nodes_of(cluster, ["n1.gpu0", "n0.gpu0", "n1.gpu1"]) == [[0, 2], [1]]
+
+
+@pytest.mark.parametrize(("each", "gpus"), [(1, [1]), (2, [1, 3]), (4, [1, 3, 5, 7]), (5, [0, 1, 3, 5, 7])])
+def test_ranks_are_placed_on_gpus_with_an_adapter_first(each: int, gpus: list[int]) -> None:
+    """Half of Frontier's dies reach the network through others alone."""
+    question = bs.Question("frontier", nodes=3, ranks_per_node=each)
+    assert question.part().members == tuple(f"n{node}.gpu{gpu}" for node in range(3) for gpu in gpus)
