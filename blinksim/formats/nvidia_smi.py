@@ -52,7 +52,8 @@ _MOST, _MOST_DEVICES = 300, 4096
 _MODELS = (
     *(("P100", 60, 4), ("V100", 70, 6), ("GH200", 90, 18), ("A100", 80, 12), ("A800", 80, 8), ("H800", 90, 8)),
     *(("H100", 90, 18), ("H200", 90, 18), ("H20", 90, 18), ("B100", 100, 18), ("B200", 100, 18), ("B300", 100, 18)),
-    *(("A6000", 86, 4), ("A5000", 86, 4), ("A40", 86, 4), ("3090", 86, 4)),
+    *(("A6000", 86, 4), ("A5000", 86, 4), ("A40", 86, 4), ("3090", 86, 4), ("4090", 89, 0), ("L40", 89, 0)),
+    *(("RTX PRO", 120, 0), ("5090", 120, 0)),
 )
 _MOST_NVLINKS, _SWITCHED = 18, 12
 _MOST_VOLTA, _MOST_AMPERE = 6, 12
@@ -304,8 +305,9 @@ def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
     rates: ``nominal`` (data sheets) or ``nccl`` (what NCCL computes with), both from
     ``models/link_rates.yaml``; the table holds none. `path` names the machine and stands in messages.
     Devices: ``gpu<n>``, ``nic<n>``, ``cpu<n>``, ``pcie<n>`` and ``nvswitch``. GPUs of unknown model count as
-    those that have as many NVLinks, and `source` says so. PCIe ports are taken for generation 3 with 16
-    lanes, as NCCL takes unknown ones. There is no fabric: the table has no network speeds.
+    those that have as many NVLinks, and `source` says so. PCIe ports have 16 lanes of the generation of a
+    GPU that the text names, else of generation 3, as NCCL takes unknown ones. There is no fabric: the table
+    has no network speeds.
 
     Raises `FileError` with the line for anything that is no such table, and `InputError` for other rates.
     """
@@ -317,10 +319,13 @@ def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
         raise FileError(path, f"has no paths of GPUs: run it with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH{judged}")
     table = parse(text, path)
     table = replace(table, switches=switches, ports=ports | table.ports, source=said or table.source)
+    told = bool(table.ports)
     found = _Builder(path, table, link_rates.load(rates)).build()
     source = [f"{table.source} in {Path(path).name}", *table.assumed(), *table.notes]
-    if "pcie" in found.collective_links and not table.ports:
-        source.append(f"assumed: PCIe 3.0 of 16 lanes for all {len(table.labels)} devices, as the table has no speeds")
+    if "pcie" in found.collective_links and not told:
+        named = "PCIe of 16 lanes and of the generation of the GPUs named" * all(map(table.known, table.gpus))
+        others = f"PCIe 3.0 of 16 lanes for all {len(table.labels)} devices"
+        source.append(f"assumed: {named or others}, as the table has no speeds")
     return replace(found, source="; ".join(source))
 
 
@@ -394,6 +399,9 @@ class _Builder:
         """Switches and CPUs from the distances between devices; NVLinks hide that of their pairs."""
         labels, cells = self.table.labels, self.table.cells
         port, lanes = self.rates.pcie[self.rates.pcie_unknown_rate], self.rates.pcie_unknown_lanes
+        for gpu in filter(self.table.known, self.table.gpus):
+            *_, rate = (rate for sm, rate in self.rates.pcie_by_sm if self.table.capability(gpu) >= sm)
+            self.table.ports.setdefault(self.name[gpu], rate / port)
         node = {label: self.table.affinity.get(label, label) for label in labels}
 
         def pair(above: str, name: str) -> None:

@@ -22,7 +22,8 @@ class LinkRates:
     """One column of the table: bytes/s in one direction, and seconds.
 
     nvlink: (sm, holds for that sm only, rate of a lane), ascending. xgmi: (gfx number, generation, rate of a
-    link). pcie: rate of a lane by transfer rate in GT/s as text (``"2.5"``, ``"8"``). cpus: (rate of an
+    link). pcie: rate of a lane by transfer rate in GT/s as text (``"2.5"``, ``"8"``). pcie_by_sm: (compute
+    capability from which GPUs have it, rate of a lane), ascending. cpus: (rate of an
     interconnect, what a CPU has whose it is). local: a connection without a limit of its own. timing:
     (latency, overhead) by what a link is.
     """
@@ -31,6 +32,7 @@ class LinkRates:
     nvlink: tuple[tuple[int, bool, Fraction], ...]
     xgmi: tuple[tuple[int, str, Fraction], ...]
     pcie: Mapping[str, Fraction]
+    pcie_by_sm: tuple[tuple[int, Fraction], ...]
     pcie_unknown_rate: str
     pcie_unknown_lanes: int
     cpus: tuple[tuple[Fraction, Mapping[str, Any]], ...]
@@ -76,6 +78,7 @@ def load(rates: str) -> LinkRates:
         nvlink=tuple((row["sm"], row.get("only", False), parse_rate(row[rates])) for row in table["nvlink_lane"]),
         xgmi=tuple((row["gfx"], row["name"], parse_rate(row[rates])) for row in table["xgmi_lane"]),
         pcie={f"{row['transfer_rate']:g}": parse_rate(row[rates]) for row in table["pcie_lane"]},
+        pcie_by_sm=tuple((row["sm"], parse_rate(row[rates])) for row in table["pcie_lane"] if "sm" in row),
         pcie_unknown_rate=f"{unknown['transfer_rate']:g}",
         pcie_unknown_lanes=unknown["lanes"],
         cpus=tuple((parse_rate(row[rates]), row) for row in table["cpu_link"]),

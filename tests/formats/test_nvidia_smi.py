@@ -367,7 +367,17 @@ def test_what_is_assumed_without_model_names_is_said() -> None:
     assert "there is no NVSwitch" in read_text(dgx1(), "dgx1.txt").source
     unknown = read_text(quad("NV18", extra=NAMED.format(*["NVIDIA Z900"] * 4)), "new.txt")
     assert "the model 'NVIDIA Z900' is not known here" in unknown.source
-    assert read_text(quad("PXB"), "x.txt").source == "nvidia-smi topo -m in x.txt"
+    assert read_text(quad("PXB"), "x.txt").source.endswith(
+        "x.txt; assumed: PCIe 3.0 of 16 lanes for all 4 devices, as the table has no speeds"
+    )
+
+
+@pytest.mark.parametrize(("model", "rate"), [("Tesla V100-PCIE-32GB", 16), ("GeForce RTX 4090", 32), ("H100 PCIe", 64)])
+def test_a_named_gpu_has_the_ports_of_its_generation(model: str, rate: int) -> None:
+    """Data sheets: V100 has PCIe 3.0, RTX 4090 has 4.0 and H100 5.0, all of 16 lanes."""
+    found = read_text(quad("PXB", extra=NAMED.format(*[f"NVIDIA {model}"] * 4)), "x.txt")
+    assert {link.bandwidth for link in found.links if "gpu0" in (link.src, link.dst)} == {rate * GB}
+    assert "of the generation of the GPUs named" in found.source
 
 
 ROCM = """
