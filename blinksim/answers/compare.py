@@ -626,13 +626,14 @@ class MachineComparison(Result):
         money = "".join(f"; at {', '.join(of)} {name}" for (name,), of in leads.items())
         money += f"; {self.best_for_money()}" if self.prices.keys() >= last.keys() else ""
         if self.caveat:
-            each = ", ".join(f"{called[name]} {format_time(one.time_s)}" for name, one in last.items())
+            listed = (near if others else last).items()
+            each = ", ".join(f"{called[name]} {format_time(one.time_s)}" for name, one in listed)
             return f"{asked}: no clear winner: {each}; {self.caveat}"
         if not others:
             took = f"{format_time(last[first].time_s)} with {last[first].library}"
             return f"{asked}: {called[first]} is quickest, {took}{money}"
-        *listed, final = (f"{called[name]} {format_time(one.time_s)}" for name, one in near.items())
-        return f"{asked}: no clear winner: {', '.join(listed)} or {final}, as intervals overlap{money}"
+        *more, final = (f"{called[name]} {format_time(one.time_s)}" for name, one in near.items())
+        return f"{asked}: no clear winner: {', '.join(more)} or {final}, as intervals overlap{money}"
 
     def text(self) -> str:
         """The sentence, and a table by size."""

@@ -393,6 +393,8 @@ class Router:
 
 def _level(bundles: Sequence[tuple[T, ...]]) -> tuple[T, ...]:
     """The links of equally good bundles, or their routes, each bundle as often as any other."""
+    if len(bundles) == 1:
+        return bundles[0]
     length = lcm(*map(len, bundles))
     return tuple(one for bundle in bundles for one in bundle * (length // len(bundle)))
 
