@@ -472,8 +472,9 @@ class Library(TimingModel):
         # An allgather that was measured may well be above an allreduce, and one by rings above one by trees.
         guessed = what == "lent" or (nearest == 0 and model.what != EXPECTED)
         if guessed and collective.name in HALVES:
-            half, whole = (self.stated(one, size) for one in (collective, Collective("allreduce")))
-            guessed = half is None or whole is None or half.time_s <= whole.time_s
+            asked = collective, Collective("allreduce")
+            half, whole = (self.stated(one, size) or self._modelled(one, size, LINKS) for one in asked)
+            guessed = half.time_s <= whole.time_s
         return self._capped(projection, (*_ROOTED, *HALVES)[: None if guessed else len(_ROOTED)])
 
     def _launched(self, found: Projection, sets: Sequence[public_tables.Set]) -> Projection:
@@ -508,9 +509,12 @@ class Library(TimingModel):
         collective, size = found.collective, found.size
         larger = sorted(s for s in self._known(collective) if s > size)[:1]
         if found.details["basis"] == "measured":
-            all_ends = (one.details[_ENDS[1]] for one in (found, *map(partial(self._taken, collective), larger)))
-            high = max(min(all_ends), found.time_s, *found.details.get("published_s", ()))
-            return replace(found, details={**found.details, _ENDS[1]: high})
+            more = [self._taken(collective, s) for s in larger]
+            ends = [one.details[_ENDS[1]] for one in (found, *more)]
+            high = max(min(ends), found.time_s, *found.details.get("published_s", ()))
+            odd = f"; {format_size(larger[0])} took less" if found.time_s > min(ends[1:], default=math.inf) else ""
+            origin = found.details["origin"] + odd
+            return replace(found, details={**found.details, _ENDS[1]: high, "origin": origin})
         larger += [2 ** size.bit_length()] * (size < TURNS[0])
         caps = [self._taken(collective, s) for s in larger]
         slower = [(Collective("alltoall"), size)] if collective.personalized and collective.rooted else []
@@ -780,8 +784,12 @@ class Library(TimingModel):
             found = {one: contest for contest in built for one in contest.candidates.values()}
             return found[quickest(found, size)].projections(size)[0]
         known = nccl_tuner.load(self.version)
-        inside, across = (collective.phases * known.hop_latency[over]["tree"][0] for over in ("nvlink", "net"))
-        steps = (self.ranks / self.nodes - 1) * inside + math.log2(self.nodes) * across
+        # NCCL and RCCL send blocks of single ranks round all of them.
+        around = collective.name in HALVES and self.library.startswith((NCCL, "RCCL"))
+        kind = "ring" if around else "tree"
+        hops = (self.ranks - self.nodes, self.nodes - 1) if around else (self.ranks / self.nodes - 1, math.log2(self.nodes))
+        inside, across = (collective.phases * known.hop_latency[over][kind][0] for over in ("nvlink", "net"))
+        steps = hops[0] * inside + hops[1] * across
         start = Term("start and steps", 1e-6 * (known.base_latency["tree"][0] + steps), "alpha")
         # The bytes pass the ports of all nodes, and all wait for the one that sends the least.
         even = (evened(part) if part.nodes > 1 else None) or part

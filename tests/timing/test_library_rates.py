@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from library_times import taken
 
 import blinksim as bs
 from blinksim.nccl.tuner.tuner import Timing
@@ -74,3 +75,21 @@ def test_halves_of_what_was_measured_take_half_of_it(half: str) -> None:
     """oneCCL's allreduce on 12 tiles was published, its halves were not; on the links they are half of it."""
     whole, part = (bs.project("aurora", name, "1GB").time_s for name in ("allreduce", half))
     assert part == pytest.approx(whole / 2, rel=0.05)
+
+
+@pytest.mark.parametrize("machine", ["dgx1-v100", "rtx-4090-pcie"])
+@pytest.mark.parametrize("size", [2**13, 2**16])
+def test_runs_that_were_told_a_protocol_say_nothing_of_another(machine: str, size: int) -> None:
+    """NCCL picks LL here, which takes a step in a third of the time that the forced Simple needs."""
+    [found] = taken(bs.Question(machine), "allreduce", [size])
+    [forced] = taken(bs.Question(machine), "allreduce", [2**26])
+    assert (found.details["choice"], forced.details["choice"]) == ("ring LL", "ring Simple")
+    assert "65 published times" not in found.details["origin"]
+    assert f"65 published times of {machine}" in forced.details["origin"]
+
+
+def test_rings_of_rccl_pass_every_rank() -> None:
+    """A hop takes 0.6 us by LL inside a node and 2.7 us between nodes (NCCL 2.28.3); no allgather does without."""
+    for nodes in (64, 512):
+        [found] = taken(bs.Question("frontier", nodes=nodes), "allgather", [8 * nodes * 8])
+        assert found.time_s > 1e-6 * (0.6 * 7 * nodes + 2.7 * nodes)

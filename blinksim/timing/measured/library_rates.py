@@ -378,7 +378,11 @@ def library_time(
     # Machines of the same board may have another network.
     relatives = [(near, load(near).nccl_rates) for near in relatives_of(name, "times") if job.nodes == 1]
     for candidate, own in ((name, nccl), *relatives):
-        found = nccl_time(candidate, own, job, size, timing) or _by_tables(candidate, job, size, timing)
+        found = nccl_time(candidate, own, job, size, timing)
+        # What runs took that were told an algorithm says nothing of another that is picked.
+        told = {word for one in forced(candidate) for word in one.removesuffix(" (forced)").split(", ")}
+        if timing is None or told <= {timing.algorithm.capitalize(), timing.protocol}:
+            found = found or _by_tables(candidate, job, size, timing)
         if found is not None:
             lent = f"; of {candidate}, its nearest relative" if candidate != name else ""
             return replace(found, origin=f"{found.origin}{lent}")
