@@ -257,7 +257,10 @@ def priced(topology: Topology, lengths: Mapping[str, Fraction]) -> Iterator[tupl
 
 def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
     """Capacity times length, summed over what is `priced` and the adders of switches."""
-    total = sum((each for each, _ in priced(topology, lengths)), Fraction(0))
+    # Thousands of links have the very same price: multiply these once.
+    every = [each for each, _ in priced(topology, lengths)]
+    worth, times = {id(each): each for each in every}, Counter(map(id, every))
+    total = sum((worth[which] * count for which, count in times.items()), Fraction(0))
     for device in topology.devices:
         if length := lengths.get(f"{device.name} {SUMS}"):
             if device.reduction_rate is None:

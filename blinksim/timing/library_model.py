@@ -787,7 +787,11 @@ class Library(TimingModel):
         # NCCL and RCCL send blocks of single ranks round all of them.
         around = collective.name in HALVES and self.library.startswith((NCCL, "RCCL"))
         kind = "ring" if around else "tree"
-        hops = (self.ranks - self.nodes, self.nodes - 1) if around else (self.ranks / self.nodes - 1, math.log2(self.nodes))
+        hops = (
+            (self.ranks - self.nodes, self.nodes - 1)
+            if around
+            else (self.ranks / self.nodes - 1, math.log2(self.nodes))
+        )
         inside, across = (collective.phases * known.hop_latency[over][kind][0] for over in ("nvlink", "net"))
         steps = hops[0] * inside + hops[1] * across
         start = Term("start and steps", 1e-6 * (known.base_latency["tree"][0] + steps), "alpha")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 from blinksim.bounds.bound_result import assumed_by
 from blinksim.bounds.certificates import Certificate, Phases, differing, shown
 from blinksim.bounds.lengths import counted, more_than_forwards, priced
-from blinksim.bounds.time.delays import SECOND, Delays, delays
+from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.topology.graph import Topology
@@ -171,13 +171,19 @@ class Windows(TimeCertificate):
         if id(proof) not in facts.idle_for:  # it serves all sizes
             if isinstance(proof, Phases):
                 raise InputError(f"windows: a certificate of kind {proof.kind} has no prices of links")
-            total, groups = Fraction(0), defaultdict[int, Fraction](Fraction)
+            # Thousands of links have the very same price and delays: these are multiplied once.
+            times, worth, opens, closes = Counter[tuple[int, int]](), dict[int, Fraction](), *facts.idle_ends
             for price, links in priced(topology, counted(proof, topology)):
-                total += price
-                if carrying := [link for link in links if facts.idle(link) is not None]:
-                    # A bus starts with one of its links and may end with another.
-                    opens = min(facts.opens(link) or 0 for link in carrying)
-                    groups[opens + min(facts.closes(link) or 0 for link in carrying)] += price
+                worth[id(price)] = price
+                carrying = [link for link in links if opens[link] < FAR and closes[link] < FAR]
+                # A bus starts with one of its links and may end with another.
+                ends = (min(map(side.__getitem__, carrying), default=FAR) for side in (opens, closes))
+                times[id(price), sum(ends)] += 1
+            groups = defaultdict[int, Fraction](Fraction)
+            for (which, idle_for), count in times.items():
+                groups[idle_for] += count * worth[which]
+            total = sum(groups.values(), start=Fraction(0))
+            groups.pop(2 * FAR, None)
             facts.idle_for[id(proof)] = proof, total, tuple(sorted(groups.items()))
         _, total, idle = facts.idle_for[id(proof)]
         # Every byte costs at least this much: total / rate is what one byte's worth of the size takes.

@@ -202,12 +202,20 @@ class Delays:
         second, _ = self._nearest(times, device, device, passed, back)
         return np.where(near[at] != but, best[at], second[at])
 
-    def opens(self, link: int) -> int | None:
-        """The earliest that a byte can be on the link; None if none ever is."""
-        through = self.passing[self.src[link]]
-        if self.src[link] not in self.owners:
-            return through
-        return self.overhead[link] if through is None else min(self.overhead[link], through)
+    @cached_property
+    def idle_ends(self) -> tuple[list[int], list[int]]:
+        """Of every link the earliest that a byte can be on it, and how long before the end one must have passed it.
+
+        `FAR` if none ever is, and if it leads nowhere.
+        """
+        src, dst = self.topology.ends
+        through, left = (
+            np.array([FAR if time is None else time for time in self.passing])[src],
+            np.array(self._left)[dst],
+        )
+        opens = np.where(np.isin(src, [*self.owners]), np.minimum(self.overhead, through), through)
+        closes = np.where(left == FAR, FAR, self.latency + np.minimum(left, LONG))
+        return opens.tolist(), closes.tolist()
 
     def closes(self, link: int) -> int | None:
         """How long before the end a byte must have passed the link; None if it leads nowhere."""
@@ -216,8 +224,8 @@ class Delays:
 
     def idle(self, link: int) -> int | None:
         """How much of any schedule's time the link cannot carry what counts; None if it never can."""
-        opens, closes = self.opens(link), self.closes(link)
-        return None if opens is None or closes is None else opens + closes
+        ends = [side[link] for side in self.idle_ends]
+        return None if FAR in ends else sum(ends)
 
     def first_hops(self, device: int) -> list[int]:
         """The links out of a device that lead to one that must get data."""
