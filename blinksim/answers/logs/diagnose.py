@@ -364,7 +364,7 @@ class Diagnosis(Result):
         sound = any((self.verdict.words.startswith("normal"), self.sure, self.stated, line.of_model > 1 - _NEAR))
         even = not sound and max(shares, default=1) < _EVEN * min(shares, default=0)
         slow, found = even or "every size" in self.shown, list[tuple[FaultClass, str]]()
-        for one in classes(library, self.part.inter_node_links):
+        for one in classes(library, tuple(self.part.link_classes)):
             said = [words for words in self.otherwise if one.told and re.search(one.told, words)]
             if said or (slow and one.at == EVERY and self.shown.keys().isdisjoint(one.unless)):
                 found.append((one, names(said, "; ", 4)))
