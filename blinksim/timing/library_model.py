@@ -512,8 +512,9 @@ class Library(TimingModel):
             more = [self._taken(collective, s) for s in larger]
             ends = [one.details[_ENDS[1]] for one in (found, *more)]
             high = max(min(ends), found.time_s, *found.details.get("published_s", ()))
-            odd = f"; {format_size(larger[0])} took less" if found.time_s > min(ends[1:], default=math.inf) else ""
-            origin = found.details["origin"] + odd
+            odd = any(0.9 * found.time_s > one.time_s for one in more) and f"; {format_size(larger[0])} took less"
+            # A tenth more than the next size took 81 of 3,267 published points.
+            origin = found.details["origin"] + (odd or "")
             return replace(found, details={**found.details, _ENDS[1]: high, "origin": origin})
         larger += [2 ** size.bit_length()] * (size < TURNS[0])
         caps = [self._taken(collective, s) for s in larger]

@@ -832,6 +832,13 @@ def test_between_nodes_of_the_same_links_and_network_runs_of_either_are_those_of
     assert took[0] == pytest.approx(took[1], rel=0.03)
 
 
+def test_a_published_time_above_that_of_the_next_size_says_so() -> None:
+    """On 16 nodes of Alps three runs took 2.3 to 9.5 ms for 64 MiB, and 3.1 to 5.5 ms for 128 MiB."""
+    model, whole = Library().at(bs.Question("alps", nodes=16))
+    told = [one.details["origin"] for one in model.times(whole, Collective("allreduce"), [2**25, 2**26])]
+    assert ["128 MiB took less" in origin for origin in told] == [False, True]
+
+
 def test_a_report_of_what_is_slow_is_named_and_makes_no_answer() -> None:
     """Three and four nodes of p4d were published by a report on slow buses only; so was GB200 in rings.
 
