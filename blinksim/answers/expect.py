@@ -149,7 +149,7 @@ class Expectations(Result):
 
 def expect(
     machine: Question | MachineLike,
-    collectives: Iterable[CollectiveLike] = COLLECTIVES,
+    collectives: Iterable[CollectiveLike] | str = COLLECTIVES,
     sizes: Sizes = SIZES,
     *,
     nodes: int = 1,
@@ -161,7 +161,7 @@ def expect(
     ----------
     machine : Question, str, path or Topology
         As for `project`; of a whole machine the default members take part.
-    collectives : iterable of str or Collective
+    collectives : iterable of str or Collective, or text such as ``allreduce,alltoall``
         Such as ``["allreduce"]``.
     sizes : iterable of int or str, or str
         As for `compare`.
@@ -188,7 +188,8 @@ def expect(
     8
     """
     question = machine if isinstance(machine, Question) else Question(machine, nodes=nodes)
-    wanted, listed = [Collective.of(one) for one in collectives], sizes_of(sizes)
+    named = collectives.split(",") if isinstance(collectives, str) else collectives
+    wanted, listed = [Collective.of(one) for one in named], sizes_of(sizes)
     if not wanted:
         raise InputError("no collectives given; name them like ['allreduce']")
     model, where = (library or Library()).at(question)

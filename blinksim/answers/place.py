@@ -37,6 +37,7 @@ from blinksim.graphs.arrays import Bools, Floats, Ints
 from blinksim.graphs.connectivity import breadth_first, joined_labels
 from blinksim.machines import MachineLike, Question, as_topology, mesh_groups
 from blinksim.results import Result, count as counted, keyed, table
+from blinksim.topology.elements import titled
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import class_names, neighbours
 from blinksim.topology.symmetry import orbit_labels, searched
@@ -549,7 +550,8 @@ class MeshOrder(Result):
         if not (self.counted or self.alike):
             others = "of those that were tried"
         reach = "the best order" if self.exact else "the best order found"
-        return f"mesh {self.mesh} of {self.machine.name} for {self.collective}: {reach} is {members}, {others}"
+        mesh = f"mesh {self.mesh} of {titled(self.machine.name, self.machine.nodes)} for {self.collective}"
+        return f"{mesh}: {reach} is {members}, {others}"
 
     def text(self) -> str:
         """The sentence, the rates of both orders, and what to set."""

@@ -23,6 +23,7 @@ from blinksim.results import Result, count, keyed, table
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.model import Schedule, Tenant, rebase, side_by_side
 from blinksim.schedule.verify import verify
+from blinksim.topology.elements import titled
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_algbw, exact_GBps, format_rate, format_size_about, format_time, in_GBps
 
@@ -288,7 +289,7 @@ class Together(Result):
     def sentence(self) -> str:
         """The answer in one line."""
         reach = "which schedules attain" if self.exact else "an upper bound that may not be attained"
-        what = f"{count(len(self.groups), 'group')} on {self.machine.name} at once"
+        what = f"{count(len(self.groups), 'group')} on {titled(self.machine.name, self.machine.nodes)} at once"
         rate, most = self.proofs[0].rate, max(group.rate for group in self.groups)
         if self.groups[0].size:
             reach = reach.replace("an upper bound", "a floor")

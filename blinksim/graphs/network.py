@@ -110,7 +110,8 @@ def whole(values: list[tuple[Fraction, int]]) -> tuple[list[int], Fraction]:
 def network(topology: Topology) -> Network:
     """The arcs of `topology`; raises `InputError` for fewer than two members."""
     if topology.ranks < 2:
-        raise InputError(f"members={','.join(topology.members)}: a collective needs two GPUs or more, or nodes=2")
+        cure = ", or nodes=2" * (topology.nodes < 2)
+        raise InputError(f"members={','.join(topology.members)}: a collective needs two GPUs or more{cure}")
     index, count = topology.index, len(topology.devices)
     links = topology.links
     tail, head = topology.ends

@@ -232,7 +232,8 @@ def ceiling_of(
     fewer than two ranks.
     """
     if part.ranks < 2:
-        raise InputError(f"members={','.join(part.members)}: a collective needs two GPUs or more, or nodes=2")
+        cure = ", or nodes=2" * (part.nodes < 2)
+        raise InputError(f"members={','.join(part.members)}: a collective needs two GPUs or more{cure}")
     said = granted if granted is not None else (granted_to_switches(grants),) if grants else ()
     known = best_known(part, collective, grants)
     certificate = known.certificate
