@@ -266,6 +266,9 @@ _FEW_RANKS = 16
 _EQUAL = 1, 2, 4
 # Sends up to which a schedule is built unasked.
 MOST_SENDS = 2_500_000
+# Sends of trees of hosts without symmetry up to which these are written out: on 140, 200 and 300 nodes of Frontier 3.1,
+# 6.4 and 14 million take 1.0, 2.8 and 9 s, and on 940 nodes 141 million take minutes and 12 GB.
+_WRITTEN_SENDS = 10_000_000
 # Algorithms with a solver that may be considered; the ranks up to which that takes about a second, and some.
 _SOLVED = {"packed": (80, 512), "blink_hierarchical": (64, 64)}
 # Which part of its time the quickest could save if its links carried what any can, from which on packing trees
@@ -288,8 +291,9 @@ _FIRST_RANKS = 64
 _IN_TURNS = "locality_bruck"
 # Ranks from which packed trees are tried first.
 _MANY = 32
-# Seconds that the routes of an algorithm may take unasked.
-_QUICK_S = 0.5
+# Seconds that the routes of an algorithm may take unasked, and those of nodes in unlike groups: on 300 nodes of
+# Frontier, of which the last group has 44, all algorithms take 8 s, on 940 over a minute.
+_QUICK_S, _ROUTES_S = 0.5, 1.0
 
 
 def each(given: CandidatesLike) -> tuple[CandidateLike, ...]:
@@ -549,13 +553,16 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
 
 def _enter_host_trees(contest: Contest, sizes: Collection[int], say: Say) -> None:
     """Enters packed trees where those of one host or device serve all: they then cost less than all else."""
-    packed, job, aim = REGISTRY["packed"], (contest.topology, contest.collective), contest.bound.rate
-    if contest.topology.ranks <= _MANY or not packed.supports(contest.collective.name):
+    part, collective, packed, aim = contest.topology, contest.collective, REGISTRY["packed"], contest.bound.rate
+    sends = collective.phases * part.ranks * (1 if collective.rooted else part.ranks)
+    unlike = part.nodes > 1 and node_group(part) is None and sends > _WRITTEN_SENDS
+    if part.ranks <= _MANY or unlike or not packed.supports(collective.name):
         return
     from blinksim.algorithms.packed import from_hosts
 
     # Written out, those by symmetry would be the same trees, at the same rate.
-    trees = _kept("trees of hosts", *job, lambda: symmetric(*job, aim, 0.0) or from_hosts(*job, aim))
+    job = part, collective, aim
+    trees = _kept("trees of hosts", part, collective, lambda: symmetric(*job, 0.0) or from_hosts(*job))
     # A search that takes a second finds better ones where these miss the bound.
     many = contest.topology.ranks > _SOLVED.get("packed", (0, 0))[0]
     if trees is not None and (many or (trees.rate or 0) >= _HOSTS * aim):
@@ -723,6 +730,10 @@ def too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     """Why an algorithm without a solver is left out, empty if it is not."""
     # Of nodes few ranks need a search; where their links differ, the even part stands in for large machines.
     quick = (part.nodes > 1 and evened(part) is None) or budget.of_routes(len(part.links), part.ranks) < _QUICK_S
+    # Where a fabric's groups are unlike, such as the last one of a dragonfly, every rank's routes are searched for.
+    unlike = part.nodes > 1 and quick and node_group(part) is None
+    if unlike and budget.of_routes(part.router.looked_at, part.ranks) > _ROUTES_S:
+        return f"routes from each of {part.ranks:,} ranks of nodes in unlike groups"
     if quick and entry.outlines(part, collective):
         return ""
     if entry.every_pair and not collective.rooted and (pairs := part.ranks * (part.ranks - 1)) > MOST_PAIRS:

@@ -514,13 +514,14 @@ def test_what_is_slower_than_other_ways_may_have_taken_them(machine: str, nodes:
 
 
 @pytest.mark.parametrize(
-    ("machine", "there", "elsewhere"), [("p5", "fi_info -p efa", "NET/IB"), ("hgx-h100", "NET/IB", "efa")]
+    ("machine", "there", "elsewhere"),
+    [("p5", "fi_info -p efa", "NET/IB"), ("hgx-h100", "NET/IB", "efa"), ("alps", "cxi_stat", "ibstat")],
 )
 def test_causes_are_those_of_the_network(tmp_path: Path, machine: str, there: str, elsewhere: str) -> None:
     part, sizes = load(machine, nodes=8), [2**28, 2**30, 2**32]
     takes = bs.expect(part, ["allreduce"], sizes).takes
     points = [Point(one.size, 3e6 * one.time_s, None) for one in takes]
-    (tmp_path / "log.txt").write_text(text("allreduce", 64, points, hosts=8).replace("NVIDIA H200", "GPU"))
+    (tmp_path / "log.txt").write_text(text("allreduce", part.ranks, points, hosts=8).replace("NVIDIA H200", "GPU"))
     causes = " ".join(one.check for one, _ in diagnose(read(tmp_path / "log.txt")[0], part).causes)
     assert there in causes
     assert elsewhere not in causes

@@ -71,7 +71,7 @@ class FaultClass:
 @cache
 def classes(library: str, networks: Words) -> tuple[FaultClass, ...]:
     """The classes of fault in ``models/faults.csv`` that slow runs of a library, as its GPUs and networks have them."""
-    found, columns = list[FaultClass](), ("amd",) * (library == RCCL) + networks
+    found, columns = list[FaultClass](), networks + ("amd",) * (library == RCCL)
     for row in read_rows(data_files.folder("models") / "faults.csv", dict, "class of fault"):
         if library in row["libraries"].split():
             slow, shares = tuple(row["slow"].split("; ")), tuple(map(float, row["shares"].split()))
