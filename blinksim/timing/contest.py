@@ -46,7 +46,7 @@ from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, le
 from blinksim.topology.elements import Link, among, regarded
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import unserved
-from blinksim.topology.symmetry import alike_nodes_of, encoded, node_generators, node_group
+from blinksim.topology.symmetry import alike_nodes_of, encoded, node_generators, node_group, orbit_labels
 
 if TYPE_CHECKING:
     from blinksim.timing.timing_model import ScheduleModel
@@ -555,7 +555,7 @@ def _enter_host_trees(contest: Contest, sizes: Collection[int], say: Say) -> Non
     """Enters packed trees where those of one host or device serve all: they then cost less than all else."""
     part, collective, packed, aim = contest.topology, contest.collective, REGISTRY["packed"], contest.bound.rate
     sends = collective.phases * part.ranks * (1 if collective.rooted else part.ranks)
-    unlike = part.nodes > 1 and node_group(part) is None and sends > _WRITTEN_SENDS
+    unlike = part.nodes > 1 and sends > _WRITTEN_SENDS and not nodes_alike(part)
     if part.ranks <= _MANY or unlike or not packed.supports(collective.name):
         return
     from blinksim.algorithms.packed import from_hosts
@@ -594,6 +594,15 @@ def _on_first_nodes(contest: Contest, sizes: Collection[int], say: Say) -> dict[
             _enter(few, entry, sizes, say)
     best = {size: few.at(size).candidates for size in sizes}
     return {name: {s: SAFE * cost(best[s][name], s).time_s for s in sizes} for name in few.candidates}
+
+
+@per_topology
+def nodes_alike(topology: Topology) -> bool:
+    """True if the symmetries that a topology is known to have take every node with members to any other."""
+    label = orbit_labels(len(topology.devices), [np.asarray(one) for one in topology.symmetries])
+    places = topology.member_places
+    first = np.unique(topology.device_nodes[places], return_index=True)[1]
+    return node_group(topology) is not None or len(distinct(label[places[first]])) == 1
 
 
 @per_topology
@@ -731,7 +740,7 @@ def too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     # Of nodes few ranks need a search; where their links differ, the even part stands in for large machines.
     quick = (part.nodes > 1 and evened(part) is None) or budget.of_routes(len(part.links), part.ranks) < _QUICK_S
     # Where a fabric's groups are unlike, such as the last one of a dragonfly, every rank's routes are searched for.
-    unlike = part.nodes > 1 and quick and node_group(part) is None
+    unlike = part.nodes > 1 and quick and not nodes_alike(part)
     if unlike and budget.of_routes(part.router.looked_at, part.ranks) > _ROUTES_S:
         return f"routes from each of {part.ranks:,} ranks of nodes in unlike groups"
     if quick and entry.outlines(part, collective):
