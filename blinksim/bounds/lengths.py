@@ -255,12 +255,16 @@ def priced(topology: Topology, lengths: Mapping[str, Fraction]) -> Iterator[tupl
                 yield length * device.capacity, [number for number, end in enumerate(ends) if end == device.name]
 
 
+def added(prices: Iterable[Fraction]) -> Fraction:
+    """Their sum; of thousands of links one price stands for all, which is multiplied once."""
+    every = list(prices)
+    worth, times = {id(each): each for each in every}, Counter(map(id, every))
+    return sum((worth[which] * count for which, count in times.items()), Fraction(0))
+
+
 def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
     """Capacity times length, summed over what is `priced` and the adders of switches."""
-    # Thousands of links have the very same price: multiply these once.
-    every = [each for each, _ in priced(topology, lengths)]
-    worth, times = {id(each): each for each in every}, Counter(map(id, every))
-    total = sum((worth[which] * count for which, count in times.items()), Fraction(0))
+    total = added(each for each, _ in priced(topology, lengths))
     for device in topology.devices:
         if length := lengths.get(f"{device.name} {SUMS}"):
             if device.reduction_rate is None:
@@ -375,8 +379,10 @@ def counted(proof: Certificate, topology: Topology) -> dict[str, Fraction]:
     if isinstance(proof, Lengths):
         return dict(proof.lengths)
     assert isinstance(proof, Cut | Partition)
-    ends = {link.name: (f"{link.src} out", f"{link.dst} in") for link in topology.links} if proof.limits else {}
-    crossing = [name for name in proof.links if not {*proof.limits}.intersection(ends.get(name, ()))]
+    limits, held = {*proof.limits}, set[str]()
+    if limits:
+        held = {x.name for x in topology.links if not limits.isdisjoint((f"{x.src} out", f"{x.dst} in"))}
+    crossing = [name for name in proof.links if name not in held]
     return dict.fromkeys((*proof.limits, *crossing), Fraction(1))
 
 

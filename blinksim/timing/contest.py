@@ -555,7 +555,7 @@ def _enter_host_trees(contest: Contest, sizes: Collection[int], say: Say) -> Non
     """Enters packed trees where those of one host or device serve all: they then cost less than all else."""
     part, collective, packed, aim = contest.topology, contest.collective, REGISTRY["packed"], contest.bound.rate
     sends = collective.phases * part.ranks * (1 if collective.rooted else part.ranks)
-    unlike = part.nodes > 1 and sends > _WRITTEN_SENDS and not nodes_alike(part)
+    unlike = sends > _WRITTEN_SENDS and not nodes_alike(part)
     if part.ranks <= _MANY or unlike or not packed.supports(collective.name):
         return
     from blinksim.algorithms.packed import from_hosts
@@ -564,7 +564,7 @@ def _enter_host_trees(contest: Contest, sizes: Collection[int], say: Say) -> Non
     job = part, collective, aim
     trees = _kept("trees of hosts", part, collective, lambda: symmetric(*job, 0.0) or from_hosts(*job))
     # A search that takes a second finds better ones where these miss the bound.
-    many = contest.topology.ranks > _SOLVED.get("packed", (0, 0))[0]
+    many = part.ranks > _SOLVED.get("packed", (0, 0))[0]
     if trees is not None and (many or (trees.rate or 0) >= _HOSTS * aim):
         _enter(contest, packed, sizes, say, [trees, *other_trees(trees)])
 
@@ -740,7 +740,7 @@ def too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     # Of nodes few ranks need a search; where their links differ, the even part stands in for large machines.
     quick = (part.nodes > 1 and evened(part) is None) or budget.of_routes(len(part.links), part.ranks) < _QUICK_S
     # Where a fabric's groups are unlike, such as the last one of a dragonfly, every rank's routes are searched for.
-    unlike = part.nodes > 1 and quick and not nodes_alike(part)
+    unlike = quick and not nodes_alike(part)
     if unlike and budget.of_routes(part.router.looked_at, part.ranks) > _ROUTES_S:
         return f"routes from each of {part.ranks:,} ranks of nodes in unlike groups"
     if quick and entry.outlines(part, collective):

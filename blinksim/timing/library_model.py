@@ -512,9 +512,9 @@ class Library(TimingModel):
             more = [self._taken(collective, s) for s in larger]
             ends = [one.details[_ENDS[1]] for one in (found, *more)]
             high = max(min(ends), found.time_s, *found.details.get("published_s", ()))
-            odd = any(0.9 * found.time_s > one.time_s for one in more) and f"; {format_size(larger[0])} took less"
             # A tenth more than the next size took 81 of 3,267 published points.
-            origin = found.details["origin"] + (odd or "")
+            odd = (f"{format_size(one.size)} took less" for one in more if one.time_s < 0.9 * found.time_s)
+            origin = "; ".join((found.details["origin"], *odd))
             return replace(found, details={**found.details, _ENDS[1]: high, "origin": origin})
         larger += [2 ** size.bit_length()] * (size < TURNS[0])
         caps = [self._taken(collective, s) for s in larger]
@@ -787,12 +787,8 @@ class Library(TimingModel):
         known = nccl_tuner.load(self.version)
         # NCCL and RCCL send blocks of single ranks round all of them.
         around = collective.name in HALVES and self.library.startswith((NCCL, "RCCL"))
-        kind = "ring" if around else "tree"
-        hops = (
-            (self.ranks - self.nodes, self.nodes - 1)
-            if around
-            else (self.ranks / self.nodes - 1, math.log2(self.nodes))
-        )
+        kind, each = "ring" if around else "tree", self.ranks / self.nodes - 1
+        hops = (self.nodes * each, self.nodes - 1) if around else (each, math.log2(self.nodes))
         inside, across = (collective.phases * known.hop_latency[over][kind][0] for over in ("nvlink", "net"))
         steps = hops[0] * inside + hops[1] * across
         start = Term("start and steps", 1e-6 * (known.base_latency["tree"][0] + steps), "alpha")

@@ -113,7 +113,8 @@ def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:
         where = "a node" if len({*sizes}) < 2 else f"n{sizes.index(fewest)}"
         has = f"{where} of {topology.name} has {fewest} GPUs; give 1 to {fewest}, or no number for all GPUs"
         raise InputError(f"{ranks_per_node} ranks per node, but {has}")
-    linked = {link.src for link in topology.links if not topology.device(link.dst).holds}
+    few = ranks_per_node < max(map(len, by_node))
+    linked = {link.src for link in topology.links if not topology.device(link.dst).holds} if few else set[str]()
     ported = [sorted(ranks, key=lambda rank: topology.members[rank] not in linked) for ranks in by_node]
     return tuple(topology.members[rank] for ranks in ported for rank in sorted(ranks[:ranks_per_node]))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 from blinksim.bounds.bound_result import assumed_by
 from blinksim.bounds.certificates import Certificate, Phases, differing, shown
-from blinksim.bounds.lengths import counted, more_than_forwards, priced
+from blinksim.bounds.lengths import added, counted, more_than_forwards, priced
 from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
@@ -171,18 +171,14 @@ class Windows(TimeCertificate):
         if id(proof) not in facts.idle_for:  # it serves all sizes
             if isinstance(proof, Phases):
                 raise InputError(f"windows: a certificate of kind {proof.kind} has no prices of links")
-            # Thousands of links have the very same price and delays: these are multiplied once.
-            times, worth, opens, closes = Counter[tuple[int, int]](), dict[int, Fraction](), *facts.idle_ends
+            prices = defaultdict[int, list[Fraction]](list)
             for price, links in priced(topology, counted(proof, topology)):
-                worth[id(price)] = price
-                carrying = [link for link in links if opens[link] < FAR and closes[link] < FAR]
+                carrying = [link for link in links if FAR not in (facts.opens[link], facts.closing[link])]
                 # A bus starts with one of its links and may end with another.
-                ends = (min(map(side.__getitem__, carrying), default=FAR) for side in (opens, closes))
-                times[id(price), sum(ends)] += 1
-            groups = defaultdict[int, Fraction](Fraction)
-            for (which, idle_for), count in times.items():
-                groups[idle_for] += count * worth[which]
-            total = sum(groups.values(), start=Fraction(0))
+                ends = (min(map(side.__getitem__, carrying), default=FAR) for side in (facts.opens, facts.closing))
+                prices[sum(ends)].append(price)
+            groups = {idle_for: added(alike) for idle_for, alike in prices.items()}
+            total = added(groups.values())
             groups.pop(2 * FAR, None)
             facts.idle_for[id(proof)] = proof, total, tuple(sorted(groups.items()))
         _, total, idle = facts.idle_for[id(proof)]

@@ -137,12 +137,10 @@ class Delays:
         return found
 
     def since(self, devices: Sequence[int]) -> Ints:
-        """When data of the ranks of these devices reaches each device at the earliest, 0 where it starts."""
+        """When data of the ranks of these devices reaches each device at the earliest."""
         src, dst = self.topology.ends
         out = np.isin(src, devices)
-        found, _ = self._nearest(self.alpha[out], dst[out], dst[out], np.ones(len(src), np.bool_))
-        found[[*devices]] = 0
-        return found
+        return self._nearest(self.alpha[out], dst[out], dst[out], np.ones(len(src), np.bool_))[0]
 
     def alike(self, things: Sequence[Sequence[frozenset[int]]]) -> list[int]:
         """For each of `things`, sets of devices, the place of the first that a symmetry takes to it."""
@@ -203,28 +201,25 @@ class Delays:
         return np.where(near[at] != but, best[at], second[at])
 
     @cached_property
-    def idle_ends(self) -> tuple[list[int], list[int]]:
-        """Of every link the earliest that a byte can be on it, and how long before the end one must have passed it.
+    def opens(self) -> list[int]:
+        """Of every link the earliest that a byte can be on it; `FAR` if none ever is."""
+        src, _ = self.topology.ends
+        through = np.array([FAR if time is None else time for time in self.passing])[src]
+        return list[int](np.where(np.isin(src, [*self.owners]), np.minimum(self.overhead, through), through).tolist())
 
-        `FAR` if none ever is, and if it leads nowhere.
-        """
-        src, dst = self.topology.ends
-        through, left = (
-            np.array([FAR if time is None else time for time in self.passing])[src],
-            np.array(self._left)[dst],
-        )
-        opens = np.where(np.isin(src, [*self.owners]), np.minimum(self.overhead, through), through)
-        closes = np.where(left == FAR, FAR, self.latency + np.minimum(left, LONG))
-        return opens.tolist(), closes.tolist()
+    @cached_property
+    def closing(self) -> list[int]:
+        """Of every link how long before the end a byte must have passed it; `FAR` if it leads nowhere."""
+        left = np.array(self._left)[self.topology.ends[1]]
+        return list[int](np.where(left == FAR, FAR, self.latency + np.minimum(left, LONG)).tolist())
 
     def closes(self, link: int) -> int | None:
-        """How long before the end a byte must have passed the link; None if it leads nowhere."""
-        left = self._left[self.dst[link]]
-        return None if left == FAR else self.latency[link] + left
+        """As `closing`; None if the link leads nowhere."""
+        return None if self.closing[link] == FAR else self.closing[link]
 
     def idle(self, link: int) -> int | None:
         """How much of any schedule's time the link cannot carry what counts; None if it never can."""
-        ends = [side[link] for side in self.idle_ends]
+        ends = self.opens[link], self.closing[link]
         return None if FAR in ends else sum(ends)
 
     def first_hops(self, device: int) -> list[int]:

@@ -35,7 +35,6 @@ from blinksim.bounds.time.certificates import Stated, Theorem, TimeCertificate, 
 from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError, blamed_on, unknown
-from blinksim.graphs.arrays import Ints
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Result, keyed, table
 from blinksim.topology.graph import Topology
@@ -157,9 +156,9 @@ def best_clock(topology: Topology, collective: Collective, size: int) -> Clock |
 
     On large machines, by plain distances between one rank and all of other nodes.
     """
-    flows = _flows(topology, collective)
     if len(topology.devices) > _MOST_DEVICES:
-        return flows[0].clock(size) if flows and topology.ranks <= _MOST_RANKS else None
+        return _distance_clock(topology, collective, size) if topology.ranks <= _MOST_RANKS else None
+    flows = _flows(topology, collective)
     looks: tuple[tuple[Callable[[_Flow, int], float], int], ...] = (
         (_Flow.estimate, _PAIRS),
         (lambda flow, size: flow.paths(flow.late).clocks(flow.needed(size))[0], _REFINED),
@@ -173,24 +172,33 @@ def best_clock(topology: Topology, collective: Collective, size: int) -> Clock |
     return max(found, key=lambda clock: clock.time, default=None)
 
 
+def _distance_clock(topology: Topology, collective: Collective, size: int) -> Clock | None:
+    """By distances from other nodes to one rank, or to them from one; from one where that is as good as from all."""
+    host, one = topology.device_nodes[topology.member_places], collective.root if collective.rooted else 0
+    gives = collective.starts == ROOT or collective.ends == OWN
+    every = (collective.ends if gives else collective.starts) == OWN
+    far = tuple(np.flatnonzero(host != host[one])[None if every else -1 :].tolist())
+    given, taken = ((one,), far) if gives else (far, (one,))
+    if not collective.between(given, taken, topology.ranks):
+        return None
+    facts = delays(topology, collective)
+    clocks = facts.since([facts.ranks[rank] for rank in given]).tolist()
+    apart = min(clocks[facts.ranks[rank]] for rank in taken)
+    return _Flow(facts, apart, given, taken).clock(size, (apart, clocks))
+
+
 @lru_cache(maxsize=_KEPT)
 def _flows(topology: Topology, collective: Collective) -> tuple[_Flow, ...]:
     """Flows between all pairs of one question; for pairs that are alike, that of the first."""
     facts = delays(topology, collective)
-    if len(topology.devices) > _MOST_DEVICES:
-        # What comes from other nodes to one rank, or to them from one; where one of them is as good as all, from that.
-        host = topology.device_nodes[topology.member_places]
-        one = collective.root if collective.rooted else 0
-        gives = collective.starts == ROOT or collective.ends == OWN
-        every = (collective.ends if gives else collective.starts) == OWN
-        far = tuple(np.flatnonzero(host != host[one])[None if every else -1 :].tolist())
-        given, taken = ((one,), far) if gives else (far, (one,))
-        must = collective.between(given, taken, topology.ranks)
-        return (_Flow(facts, np.empty((0, 0), dtype=np.int64), given, taken),) if must else ()
     apart = facts.ways(facts.ranks)
     pairs = [*dict.fromkeys(_pairs(facts, apart.tolist()))]
     first = facts.alike([[frozenset(facts.ranks[rank] for rank in side) for side in ends] for ends in pairs])
-    flows = {at: _Flow(facts, apart, *pairs[at]) for at in {*first} if collective.between(*pairs[at], topology.ranks)}
+    flows = dict[int, _Flow]()
+    for at in {*first}:
+        given, taken = pairs[at]
+        if collective.between(given, taken, topology.ranks):
+            flows[at] = _Flow(facts, int(apart[[*given]][:, [*taken]].min()), given, taken)
     return tuple(flows[place] for place in first if place in flows)
 
 
@@ -222,9 +230,9 @@ def _pairs(facts: Delays, apart: list[list[int]]) -> Iterator[Pair]:
 
 
 class _Flow:
-    """What can get from some ranks to others, and by when."""
+    """What can get from some ranks to others, and by when; apart: the least delay of anything between them."""
 
-    def __init__(self, facts: Delays, apart: Ints, given: tuple[int, ...], taken: tuple[int, ...]) -> None:
+    def __init__(self, facts: Delays, apart: int, given: tuple[int, ...], taken: tuple[int, ...]) -> None:
         self.facts, self.given, self.taken = facts, given, taken
         self.sources, self.sinks = [facts.ranks[rank] for rank in given], [facts.ranks[rank] for rank in taken]
         self._share = facts.collective.between(given, taken, facts.topology.ranks) * facts.scale * SECOND
@@ -239,7 +247,7 @@ class _Flow:
 
     def estimate(self, size: int) -> float:
         """A time that is about right: what must pass over the rate into the sinks, and the least delay."""
-        return float(self.needed(size)) / self._narrow + int(self._apart[[*self.given]][:, [*self.taken]].min())
+        return float(self.needed(size)) / self._narrow + self._apart
 
     @cached_property
     def _narrow(self) -> int:
@@ -253,9 +261,6 @@ class _Flow:
     def refined(self, size: int) -> tuple[int, list[int]]:
         """A later time where there is one, and its clocks: with what is known of when data of others can pass."""
         facts, late, best = self.facts, self.late, (0, [0] * len(self.facts.topology.devices))
-        if len(best[1]) > _MOST_DEVICES:
-            clocks = facts.since(self.sources).tolist()
-            return min(map(clocks.__getitem__, self.sinks)), clocks
         for _ in range(_ROUNDS):
             time, clocks = self.paths(late).clocks(self.needed(size))
             best = max(best, (time, clocks), key=lambda found: found[0])
@@ -263,9 +268,9 @@ class _Flow:
             late = frozenset(device for device, then in passing.items() if then is None or clocks[device] < then)
         return best
 
-    def clock(self, size: int) -> Clock | None:
-        """The certificate of the latest time for the best clocks."""
-        facts, needed, (time, clocks) = self.facts, self.needed(size), self.refined(size)
+    def clock(self, size: int, found: tuple[int, list[int]] | None = None) -> Clock | None:
+        """The certificate of the latest time for the best clocks. found: a time and clocks, in place of `refined`."""
+        facts, needed, (time, clocks) = self.facts, self.needed(size), found or self.refined(size)
         if time <= 0:
             return None
         for device in self.sources:

@@ -434,11 +434,8 @@ def carried(found: Prediction, known: Topology, whole: Topology) -> Prediction:
             for kinds in (whole.collective_links, whole.inter_node_links)
         )
         # On two nodes its table takes the bandwidth inside a node, also where the network gives less.
-        inside = (
-            min(inside, outside * max(_AS_PLANNED, graph.bw_inter / graph.bw_intra))
-            if found.job.nnodes == 2
-            else inside
-        )
+        if found.job.nnodes == 2:
+            inside = min(inside, outside * max(_AS_PLANNED, graph.bw_inter / graph.bw_intra))
         wide[family] = graph.widened(inside, outside)
     return replace(found, ring=wide["ring"], tree=wide["tree"], nvls=wide.get("nvls"), planned=found)
 
